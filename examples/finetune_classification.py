@@ -1,7 +1,8 @@
 """Fine-tune on labels: python finetune_classification.py --task sst2 ...
 
 A task may have texts or pairs of them with a class or a number (GLUE), words with a
-label each (CoNLL-2003, WNUT-17), or choices (RACE, SWAG).
+label each (CoNLL-2003, WNUT-17) or a head and a relation (GENIA), two spans and how
+they are related (ChemProt, SciERC), or choices (RACE, SWAG).
 `--preset` is the name of a published checkpoint, or a folder: one of ours, or one of
 `transformers`. `--data` is the folder with the task's files; without it they are
 downloaded. Set KERAS_BACKEND to choose the backend.
@@ -21,6 +22,8 @@ CLASSES = {
     "classification": keras_bertfam.tasks.TextClassifier,
     "regression": keras_bertfam.tasks.TextRegressor,
     "tagging": keras_bertfam.tasks.TokenClassifier,
+    "parsing": keras_bertfam.tasks.DependencyParser,
+    "relations": keras_bertfam.tasks.RelationClassifier,
     "multiple_choice": keras_bertfam.tasks.MultipleChoice,
 }
 
@@ -45,7 +48,7 @@ def finetune(
         for split in ("train", "validation")
     }
     facts = examples["train"].task
-    named = facts.kind in ("classification", "tagging")
+    named = facts.kind in ("classification", "tagging", "parsing", "relations")
     labels = {"label_names": facts.label_names} if named else {}
     model = CLASSES[facts.kind].from_preset(preset, load_weights=load_weights, **labels)
     model.preprocessor.seed = seed

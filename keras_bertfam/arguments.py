@@ -33,7 +33,7 @@ _NUMBERS: dict[str, Range] = {
         "lstm_dim divisor num_classes batch_size num_inner_repetitions cell_dim "
         "max_characters num_sampled projection_dim max_answer_length n_best "
         "max_span_length position_dim input_dim output_dim num_characters k rank "
-        "num_beams".split(),
+        "num_beams arc_dim relation_dim".split(),
         SIZE,
     ),
     **dict.fromkeys(

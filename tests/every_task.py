@@ -16,6 +16,7 @@ ANSWERS = [
     {"text": text, "answer_start": start}
     for start, text in [(4, "cat"), (2, "dog"), (4, "fish")]
 ]
+SPANS = {"first": [[4, 7], [14, 18], [0, 3]], "second": [[15, 18], [2, 5], [10, 14]]}
 CHOICES = {"context": TEXTS, "choices": [["yes", "no"]] * 3}
 SIZES = {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 32}
 # A family with each kind of tokenizer, whose backbone fine-tuning takes.
@@ -38,6 +39,18 @@ FINE_TUNING = {
         ANSWERS,
     ),
     "MultipleChoice": ({}, {}, CHOICES, [0, 1, 0]),
+    "DependencyParser": (
+        {"label_names": ["root", "dep"], "arc_dim": 8, "relation_dim": 6},
+        {},
+        WORDS,
+        [[(k, int(k > 0)) for k in range(len(row))] for row in WORDS],
+    ),
+    "RelationClassifier": (
+        {"num_classes": 2},
+        {},
+        {"text": TEXTS, **SPANS},
+        [0, 1, 1],
+    ),
     "TextEmbedder": ({}, {}, (TEXTS, TEXTS[::-1]), [1.0, 0.0, 0.5]),
 }
 # Of each task to pre-train with: the family of its backbone, `None` for that of the

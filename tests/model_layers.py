@@ -84,6 +84,12 @@ CASES = {
             "divisor": 2,
         },
     ),
+    "BiaffineHead": Case(
+        x,
+        ((*STATES[:2], LENGTH + 1), (*STATES[:2], LENGTH + 1, 3)),
+        {"num_classes": 3, "arc_dim": 8, "relation_dim": 4},
+        floats="float32",
+    ),
     "BidirectionalLSTM": Case(
         x,
         ([(BATCH, LENGTH, 2 * WIDTH)] * 2, [(BATCH, WIDTH), (BATCH, 6)] * 4),

@@ -60,6 +60,27 @@ def test_classification(preset, tmp_path):
 
 @pytest.mark.slow("release")
 @pytest.mark.any_backend
+def test_trees_and_relations(preset, tmp_path):
+    finetune = load("finetune_classification").finetune
+    rows = [(1, "the", 2, "det"), (2, "cat", 3, "nsubj"), (3, "sat", 0, "root")]
+    tree = "".join(f"{k}\t{w}\t_\t_\t_\t_\t{h}\t{r}\t_\t_\n" for k, w, h, r in rows)
+    names = [f"{part}.txt" for part in ("train", "dev", "test")]
+    data = write(tmp_path / "trees", dict.fromkeys(names, f"{tree}\n" * 8))
+    _, metrics = finetune("genia", preset, data, epochs=8, learning_rate=3e-2, **FAST)
+    assert metrics["las"] > 0.6
+    rows = [("the << cat >> sat on [[ mat ]]", "AGONIST")]
+    rows += [("a [[ dog ]] ran to << red >>", "INHIBITOR")]
+    lines = [json.dumps({"text": text, "label": label}) for text, label in rows * 4]
+    files = dict.fromkeys(names, "\n".join(lines))
+    data = write(tmp_path / "relations", files)
+    _, metrics = finetune(
+        "chemprot", preset, data, epochs=8, learning_rate=3e-2, **FAST
+    )
+    assert metrics["accuracy"] > 0.6
+
+
+@pytest.mark.slow("release")
+@pytest.mark.any_backend
 def test_words_and_choices(preset, tmp_path):
     finetune = load("finetune_classification").finetune
     words = "\n\n".join(["the\tO\ncat\tB-person\nsat\tO"] * 8)

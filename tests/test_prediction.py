@@ -70,6 +70,9 @@ def test_numbers_vectors_and_tags():
     (first, _) = answers(make(tasks.TokenClassifier, label_names=["O", "B"]))
     assert first["words"] == ["the", "cat", "sat"] and len(first["tags"]) == 3
     assert json.loads(json.dumps(first)) == first
+    (first, _) = answers(make(tasks.DependencyParser, label_names=["root", "x"]))
+    assert first["words"] == ["the", "cat", "sat"] and first["heads"].count(0) == 1
+    assert json.loads(json.dumps(first)) == first
 
 
 @pytest.mark.slow
@@ -86,6 +89,11 @@ def test_questions_and_choices_in_lines_of_json():
     row = {"context": "the cat sat", "choices": ["a dog", "a cat", "the mat"]}
     (answer,) = answers(make(tasks.MultipleChoice), json.dumps(row))
     assert answer["choice"] in range(3) and 1 / 3 <= answer["probability"] <= 1
+    row = {"text": "the cat sat", "first": [0, 3], "second": [4, 7]}
+    model = make(tasks.RelationClassifier, label_names=["a", "b"])
+    (answer,) = answers(model, json.dumps(row))
+    assert answer["label"] in ("a", "b") and answer["first"] == [0, 3]
+    model = tiny_questions.make_model()
     for line in ("where is it ?", "[1]", '{"question": "x"}'):
         with pytest.raises(ValueError, match="standard input, line 1: expected a JSON"):
             answers(model, line)
@@ -110,7 +118,7 @@ def test_the_commands(tmp_path):
     code, _, text = run("fill-mask", preset, input="no mask\n")
     assert code == 2 and "mask" in text
     code, _, text = run("predict", preset, input="the cat\n")
-    assert code == 2 and "`PRESET` must be of one of MultipleChoice," in text
+    assert code == 2 and "`PRESET` must be of one of DependencyParser," in text
     make(tasks.TextClassifier, label_names=["a", "b"]).save_to_preset(
         str(tmp_path / "classifier")
     )

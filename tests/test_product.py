@@ -18,6 +18,7 @@ TEXTS = ["the cat sat on the mat", "a dog and a bird met", "red fish, blue! It's
 WORDS = [text.split() for text in TEXTS]
 QUESTIONS = {"question": ["who sat?"] * 3, "context": TEXTS}
 ANSWERS = [(4, "cat"), (2, "dog"), (4, "fish")]
+SPANS = {"first": [[4, 7], [14, 18], [0, 3]], "second": [[15, 18], [2, 5], [10, 14]]}
 CHOICES = {"context": TEXTS, "choices": [["yes", "no"]] * 3}
 # Of each task: its arguments, those of its preprocessor, and inputs with labels.
 TASKS = {
@@ -36,6 +37,18 @@ TASKS = {
         [{"text": text, "answer_start": start} for start, text in ANSWERS],
     ),
     "MultipleChoice": ({}, {}, CHOICES, np.array([0, 1, 0])),
+    "DependencyParser": (
+        {"label_names": ["root", "dep"], "arc_dim": 8, "relation_dim": 6},
+        {},
+        WORDS,
+        [[(k, "dep" if k else "root") for k in range(len(row))] for row in WORDS],
+    ),
+    "RelationClassifier": (
+        {"num_classes": 2},
+        {},
+        {"text": TEXTS, **SPANS},
+        np.array([0, 1, 1]),
+    ),
     "TextEmbedder": ({}, {}, (TEXTS, TEXTS[::-1]), np.array([1, 0, 0.5], "float32")),
 }
 SIZES = {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 32}
@@ -109,7 +122,7 @@ def same(found, expected):
 def check_served(signature, task, asked, expected):
     """A SavedModel says what `predict` says."""
     given = asked if isinstance(asked, dict) else {"text": asked}
-    if task == "TokenClassifier":
+    if task in ("TokenClassifier", "DependencyParser"):
         given = {"words": tf.ragged.constant(asked).to_tensor("")}
     if task == "MultipleChoice":
         given = {**given, "question": [""] * len(TEXTS)}
@@ -123,6 +136,12 @@ def check_served(signature, task, asked, expected):
     elif task == "TokenClassifier":
         for row, logits, words in zip(found["label_ids"], expected, asked, strict=True):
             best = logits.argmax(-1)[: len(words)].tolist()
+            assert row.tolist() == best + [-1] * (len(row) - len(words))
+    elif task == "DependencyParser":
+        for row, arcs, words in zip(
+            found["heads"], expected["arcs"], asked, strict=True
+        ):
+            best = arcs.argmax(-1)[: len(words)].tolist()
             assert row.tolist() == best + [-1] * (len(row) - len(words))
     else:
         odds = np.exp(expected) / np.exp(expected).sum(-1, keepdims=True)

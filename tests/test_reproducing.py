@@ -12,7 +12,13 @@ from typer.testing import CliRunner
 
 from keras_bertfam.cli import pretraining
 from keras_bertfam.cli.app import app
-from keras_bertfam.cli.reproduce import measures, paper_report, reproducing
+from keras_bertfam.cli.reproduce import (
+    labelled,
+    measures,
+    paper_report,
+    paper_tables,
+    reproducing,
+)
 from keras_bertfam.cli.reproduce.paper_tables import names, read_table
 from keras_bertfam.cli.runs import PretrainingRun
 from tests import tiny_sentence_pair, tiny_text_to_text
@@ -105,6 +111,8 @@ def test_files_that_are_wrong(text, message, tmp_path):
         (["roberta-1", "--seeds", "0"], "`--seeds` must be at least 1"),
         (["roberta-1", "--scale", "much"], "`--scale` must be a positive number"),
         (["roberta-1", "--scale", "inf"], "`--scale` must be a positive number"),
+        (["roberta-1", "--labelled", "."], "`--labelled` must be left out"),
+        (["scibert"], "`--labelled` must be a folder that has some of ['ud_ewt_trees'"),
         (["roberta-1", "--data", "a.txt"], "must both be given"),
         (["roberta-1", "--set", "size"], "must be a name, = and a value"),
         (["roberta-1", "--set", "sizes=tiny"], "the nearest is 'size'"),
@@ -284,6 +292,41 @@ def test_fine_tuning_changes_nothing(few_docstrings):
     assert 0 <= measures.measure(trained, ["fine_tuned"])["fine_tuned"] <= 1
     for old, new in zip(before, model.backbone.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+@pytest.mark.parametrize("way", ["frozen", "fine_tuned"])
+def test_labelled_data(way, tmp_path, monkeypatch):
+    """Trees and tags of a few words, scored by a model that is the same afterwards."""
+    monkeypatch.setitem(labelled.WAYS, way, (1e-2, 10))
+    words = tiny_sentence_pair.WORDS[:6]
+    tags = "".join(
+        f"{w}\t{'B-person' if k < 3 else 'O'}\n" for k, w in enumerate(words)
+    )
+    tree = "".join(
+        f"{k + 1}\t{w}\t_\t_\t_\t_\t{k}\t{'dep' if k else 'root'}\t_\t_\n"
+        for k, w in enumerate(words)
+    )
+    (tmp_path / "wnut17").mkdir()
+    for name in ("wnut17train.conll", "emerging.test.annotated"):
+        (tmp_path / "wnut17" / name).write_text(f"{tags}\n" * 40)
+    (tmp_path / "ud_ewt").mkdir()
+    for name in ("dev", "test"):
+        (tmp_path / "ud_ewt" / f"en_ewt-ud-{name}.conllu").write_text(f"{tree}\n" * 40)
+    model = tiny_sentence_pair.make_model("nsp")
+    before = model.backbone.get_weights()
+    run = PretrainingRun(sequence_length=16)
+    trained = measures.Trained(model, run, None, run, str(tmp_path))
+    names = [f"{name}_{way}" for name in ("wnut17", "ud_ewt_trees", "chemprot")]
+    found = measures.measure(trained, names)
+    assert found.pop(f"chemprot_{way}") is None
+    assert min(found.values()) > 0.6
+    for old, new in zip(before, model.backbone.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+    assert model.backbone.trainable
+    known, _ = paper_tables.check_request("scibert", labelled=str(tmp_path))
+    assert len(known.columns) == 5 and {*names[:2]} < {*known.columns}
 
 
 @pytest.mark.slow

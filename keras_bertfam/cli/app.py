@@ -145,6 +145,9 @@ def reproduce(
         list[str] | None,
         typer.Option("--set", help="Setting of all runs, such as size=base."),
     ] = None,
+    labelled: Annotated[
+        str | None, typer.Option(help="Folder of labelled data, for scibert.")
+    ] = None,
 ) -> None:
     """Pre-train a paper's table row by row; ours beside the paper's, with spread."""
     stem = os.path.splitext(os.path.basename(table))[0]
@@ -153,7 +156,14 @@ def reproduce(
         factor = scale if scale == paper_tables.PAPER else _as_number(scale)
         changes = dict(map(as_setting, change or ()))
         known, _ = paper_tables.check_request(
-            table, rows or (), seeds, factor, data or (), held_out or (), changes
+            table,
+            rows or (),
+            seeds,
+            factor,
+            data or (),
+            held_out or (),
+            changes,
+            labelled,
         )
         with screen.loading():
             from keras_bertfam.cli.reproduce import paper_report, reproducing
@@ -167,6 +177,7 @@ def reproduce(
             held_out or (),
             changes,
             typer.echo,
+            labelled,
         )
     typer.echo(f"\n{paper_report.as_text(known, scores)}")
     typer.echo(f"\nWrote {output}: table.md, table.png, results.json, presets.")

@@ -25,11 +25,13 @@ class Examples:
             - one text column: list of strings; two: tuple of two such lists;
             - `"tagging"`: list of lists of words;
             - `"question_answering"`: dict of the lists `question` and `context`;
+            - `"parsing"`: list of lists of words;
+            - `"relations"`: dict of the lists `text`, `first` and `second`;
             - `"multiple_choice"`: tuple of a list of passages and a list of lists
               of choices, each the question with an option in it.
         y: list of labels, or `None` where they aren't published: class numbers,
-            floats, lists of names of tags or of a text's classes, or SQuAD's dicts of
-            the lists `text` and `answer_start`.
+            floats, lists of names of tags or of a text's classes, of parsing lists of
+            `(head, relation)`, or SQuAD's dicts of the lists `text` and `answer_start`.
         task: `TaskData`.
         ids: list of strings, for questions; else `None`.
         titles: list of strings, the articles that questions are on; else `None`.
@@ -316,6 +318,69 @@ def _with_option(question, option):
     return f"{question} {option}"
 
 
+def _arrange_trees(task, records, place):
+    """Make pairs of a head and a relation for each word."""
+    _check_columns(task, records)
+    x = [record[task.columns[0]] for record in records]
+    trees = [[*zip(r["head"], r[task.label], strict=True)] for r in records]
+    for number, tree in enumerate(trees):
+        for head, _ in tree:
+            if not str(head).isdecimal() or int(head) > len(tree):
+                raise ValueError(
+                    f"{place(number)}, column 'head': expected the number of a word of "
+                    f"its sentence, or 0. Received: {head!r}."
+                )
+    y = [[(int(head), str(name)) for head, name in tree] for tree in trees]
+    return Examples(x, y, task)
+
+
+def _arrange_relations(task, records, place):
+    if task.markers:
+        text, *spans = task.columns
+        records = [dict(record) for record in records]
+        for number, record in enumerate(records):
+            try:
+                found = _unmarked(record[text], task.markers)
+            except ValueError as error:
+                where = f"{place(number)}, column {text!r}"
+                raise ValueError(f"{where}: {error}") from error
+            record.update(zip((text, *spans), found, strict=True))
+    _check_columns(task, records)
+    x = {name: [record[name] for record in records] for name in task.columns}
+    return Examples(x, _labels(task, records, _class_number, place), task)
+
+
+def _unmarked(text, markers):
+    """Take markers out of a text, and say where the two spans are without.
+
+    Args:
+        text: str, as in `"the << IL-2 receptor >> binds [[ IL-2 ]]"`.
+        markers: what begins and ends the first span, and the second.
+
+    Returns:
+        A tuple of the text and two lists of a beginning and an end, in characters.
+    """
+    plain, last = "", ""
+    places: dict[str, list[int]] = {}
+    for part in re.split(f"({'|'.join(map(re.escape, markers))})", text):
+        if part not in markers:
+            # A space beside a marker is within it.
+            plain += part.removeprefix(" ") if last in markers[::2] else part
+        else:
+            if part in markers[1::2]:
+                plain = plain.removesuffix(" ")
+            places.setdefault(part, []).append(len(plain))
+        last = part
+    if {name: len(found) for name, found in places.items()} != dict.fromkeys(
+        markers, 1
+    ):
+        raise ValueError(
+            f"Expected a text with {' '.join(markers)}, once each. Received: {text!r}."
+        )
+    begin, end, other, last = (places[name][0] for name in markers)
+    return plain, [begin, end], [other, last]
+
+
 _ARRANGED = {
     "classification": _with_labels(_class_number),
     "regression": _with_labels(_number),
@@ -324,6 +389,8 @@ _ARRANGED = {
     "multiple_choice": _arrange_choices,
     "multi_label": _with_labels(_label_list),
     "text_to_text": _with_labels(lambda task, label: str(label)),
+    "parsing": _arrange_trees,
+    "relations": _arrange_relations,
 }
 
 
@@ -346,13 +413,14 @@ def arrange(
     Raises:
         ValueError: for a missing column or a label that the task doesn't have.
     """
-    named = ("classification", "tagging", "multi_label")
+    named = ("classification", "tagging", "multi_label", "parsing", "relations")
     if task.label_names is None and task.kind in named:
         labels: list[Any] = [record.get(task.label) for record in records]
-        if task.kind != "classification":
+        if task.kind not in ("classification", "relations"):
             lists = (tags for tags in labels if isinstance(tags, list))
             labels = [f"{t}" for tags in lists for t in tags if not is_no_label(t)]
-        names = infer_label_names(labels, task.kind != "classification")
+        lists_of_tags = task.kind in ("tagging", "multi_label", "parsing")
+        names = infer_label_names(labels, lists_of_tags)
         task = dataclasses.replace(task, label_names=names)
     return _ARRANGED[task.kind](task, records, place or _place_of(len(records)))
 

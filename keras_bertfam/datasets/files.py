@@ -264,7 +264,7 @@ def read_conll(
     Raises:
         ValueError: for a line with too few columns, or, without a `header`, too many.
     """
-    universal = str(path).endswith(".conllu")
+    universal = str(path).endswith(".conllu") or header[:1] == ("id",)
     exact = not header
     sentences: list[dict[str, list[str]]] = []
     words: list[list[str]] = []

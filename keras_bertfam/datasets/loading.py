@@ -311,7 +311,7 @@ def _files_there(layout, folder):
 
 def _has_labels(task, found):
     """Tell whether tables to train and validate on have a column of labels."""
-    if task.kind not in ("classification", "regression"):
+    if task.kind not in ("classification", "regression") or task.json_lines:
         return True
     return all(
         task.label in record
@@ -335,8 +335,9 @@ def _read(task, path, broken):
         return question_records(tables.read(path, request), request)
     if task.kind == "multiple_choice" and str(path).endswith(".csv"):
         return files.read_csv(path)
-    if str(path).endswith((".json", ".jsonl")) or task.kind == "multiple_choice":
+    json = task.json_lines or str(path).endswith((".json", ".jsonl"))
+    if json or task.kind in ("multiple_choice", "relations"):
         return files.read_json(path)
-    if task.kind == "tagging":
+    if task.kind in ("tagging", "parsing"):
         return files.read_conll(path, task.header or (*task.columns, task.label))
     return _read_table(task, path, broken)

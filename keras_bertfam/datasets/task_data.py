@@ -11,6 +11,8 @@ _METRICS = {
     "multiple_choice": ("accuracy",),
     "multi_label": ("micro_f1",),
     "text_to_text": ("chrf", "bleu"),
+    "parsing": ("las", "uas"),
+    "relations": ("accuracy", "macro_f1"),
 }
 
 
@@ -21,7 +23,9 @@ class TaskData:
     Attributes:
         name: str.
         kind: `"classification"`, `"regression"`, `"tagging"`, `"multi_label"`,
-            `"question_answering"`, `"multiple_choice"`, `"text_to_text"` or `"text"`.
+            `"question_answering"`, `"multiple_choice"`, `"text_to_text"`,
+            `"parsing"`, whose labels are the columns `head` and `deprel`,
+            `"relations"`, of the columns `text`, `first` and `second`, or `"text"`.
         source: names of the datasets in `tensorflow_datasets`, one after the
             other; empty if it isn't there.
         columns: the inputs' columns there, and in files once `renamed`. Of
@@ -42,6 +46,9 @@ class TaskData:
             before each choice, or has it in the place of its `_`; or `None`.
         symmetric: whether the texts of a pair could change places.
         prefix: what T5's inputs begin with, `None` for the name.
+        json_lines: whether files have a JSON object a line, whatever they are called.
+        markers: of `"relations"` whose texts have the spans marked: what begins and
+            ends the first, and the second.
         skip_broken_rows: whether rows of a table without a value for each column
             are left out, with a warning, and no error.
 
@@ -82,6 +89,8 @@ class TaskData:
     question: str | None = None
     symmetric: bool = False
     prefix: str | None = None
+    json_lines: bool = False
+    markers: tuple[str, ...] = ()
     skip_broken_rows: bool = False
 
     def __post_init__(self) -> None:
@@ -112,6 +121,11 @@ _SQUAD_FILES = [
 _QUESTION_TABLES = tuple(
     {part: (f"{part}*.{ending}",) for part in ("train", "validation")}
     for ending in ("parquet", "csv")
+)
+
+_UD_EWT = tuple(
+    {part: (f"en_ewt-ud-{ending}.conllu",) for part, ending in parts.items()}
+    for parts in (_CONLL_SPLITS, {"validation": "dev", "test": "test"})
 )
 
 
@@ -335,17 +349,7 @@ _ALL = (
         label="upos",
         label_names=_UPOS,
         metrics=("word_accuracy",),
-        layouts=(
-            {
-                "train": ("en_ewt-ud-train.conllu",),
-                "validation": ("en_ewt-ud-dev.conllu",),
-                "test": ("en_ewt-ud-test.conllu",),
-            },
-            {
-                "validation": ("en_ewt-ud-dev.conllu",),
-                "test": ("en_ewt-ud-test.conllu",),
-            },
-        ),
+        layouts=_UD_EWT,
         header=("id", "tokens", "lemma", "upos"),
     ),
     TaskData(
@@ -398,7 +402,65 @@ _ALL = (
     ),
 )
 
-TASKS = {task.name: task for task in _ALL}
+# The columns of CoNLL-U, as far as parsers are scored on them.
+_UNIVERSAL = ("id", "tokens", "lemma", "upos", "xpos", "feats", "head", "deprel")
+# As SciBERT's repository has all of its data.
+_TXT = ({"train": ("train.txt",), "validation": ("dev.txt",), "test": ("test.txt",)},)
+
+
+def _tagged(name, *types, **kwargs):
+    header = ("tokens", "pos", "chunks", "ner")
+    names = kwargs.pop("label_names", None) or _bio(*types)
+    more = {"label_names": names, "layouts": _TXT, "header": header, **kwargs}
+    return TaskData(name, "tagging", (), ("tokens",), label="ner", **more)
+
+
+def _trees(name, layouts):
+    more = {"layouts": layouts, "header": _UNIVERSAL}
+    return TaskData(name, "parsing", (), ("tokens",), label="deprel", **more)
+
+
+def _texts(name, names, kind="classification", metrics=("macro_f1",), **kwargs):
+    columns = ("text", "first", "second") if kind == "relations" else ("text",)
+    more = {"metrics": metrics, "layouts": _TXT, "json_lines": True, **kwargs}
+    return TaskData(name, kind, (), columns, label_names=tuple(names.split()), **more)
+
+
+_SCIENCE = (
+    _tagged("bc5cdr", "Entity"),
+    _tagged("jnlpba", "protein", "DNA", "RNA", "cell_line", "cell_type"),
+    _tagged("ncbi_disease", "Disease"),
+    _tagged(
+        "scierc",
+        *("Task", "Method", "Metric", "Material", "OtherScientificTerm", "Generic"),
+    ),
+    _tagged(
+        "ebm_nlp",
+        label_names=("O", "I-PAR", "I-INT", "I-OUT"),
+        metrics=("word_macro_f1",),
+    ),
+    _trees("genia", _TXT),
+    _trees("ud_ewt_trees", _UD_EWT),
+    _texts(
+        "chemprot",
+        "ACTIVATOR AGONIST AGONIST-ACTIVATOR AGONIST-INHIBITOR ANTAGONIST "
+        "DOWNREGULATOR INDIRECT-DOWNREGULATOR INDIRECT-UPREGULATOR INHIBITOR "
+        "PRODUCT-OF SUBSTRATE SUBSTRATE_PRODUCT-OF UPREGULATOR",
+        "relations",
+        ("accuracy",),  # the micro F1 of a class each
+        markers=("<<", ">>", "[[", "]]"),
+    ),
+    _texts(
+        "scierc_relations",
+        "COMPARE CONJUNCTION EVALUATE-FOR FEATURE-OF HYPONYM-OF PART-OF USED-FOR",
+        "relations",
+        markers=("[[", "]]", "<<", ">>"),
+    ),
+    _texts("acl_arc", "Background CompareOrContrast Extends Future Motivation Uses"),
+    _texts("scicite", "background method result"),
+)
+
+TASKS = {task.name: task for task in (*_ALL, *_SCIENCE)}
 
 
 def get_task(name: str | TaskData) -> TaskData:

@@ -121,6 +121,11 @@ def export_saved_model(
     - `TokenClassifier`: `words`, string `(batch, words)`, filled up with `""`;
       as `TextClassifier`, by word, with -1 and `""` where there is none. Sentences
       longer than a row are labelled in parts, as `tag` does;
+    - `DependencyParser`: `words`, the same; `heads`, int32 `(batch, words)`, the best
+      of each word, which needn't make a tree, -1 where there is no word or no room,
+      and `relations`, string;
+    - `RelationClassifier`: `text`, string `(batch,)`, `first` and `second`, int32
+      `(batch, 2)`, in characters; as `TextClassifier`;
     - `MultipleChoice`: `context`, `question` (`""` for none), string `(batch,)`, and
       `choices`, string `(batch, choices)`; `probabilities`, float32 `(batch,
       choices)`, and `choice`, int32 `(batch,)`;
@@ -138,7 +143,9 @@ def export_saved_model(
     preprocessors make them: `token_ids` and, if the backbone tells segments apart,
     `segment_ids`, int32 `(batch, length)`, with the same outputs. On ELMo it is
     `character_ids`, int32 `(batch, length, max_characters)`. Those of `TokenClassifier`
-    are by token then; rows of `MultipleChoice` are `(batch, choices, length)`;
+    are by token then; `DependencyParser` takes `word_positions` and `word_mask`, bool,
+    as well, and `RelationClassifier` `word_positions`; rows of `MultipleChoice` are
+    `(batch, choices, length)`;
     `SpanQuestionAnswering` takes `span_mask` and `start_mask`, bool, as well, and gives
     `starts`, `ends`, `scores` `(batch, n_best)` and `no_answer`, in tokens.
 

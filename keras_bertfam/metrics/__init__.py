@@ -6,6 +6,7 @@ from keras_bertfam import lazy
 
 if TYPE_CHECKING:
     from keras_bertfam.metrics.callback import TaskMetrics
+    from keras_bertfam.metrics.dependencies import attachment_scores
     from keras_bertfam.metrics.mteb import MtebEncoder
     from keras_bertfam.metrics.scores import compute_metrics, scheme_of
     from keras_bertfam.metrics.squad import squad_scores
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MtebEncoder",
     "TaskMetrics",
+    "attachment_scores",
     "compute_metrics",
     "scheme_of",
     "squad_scores",

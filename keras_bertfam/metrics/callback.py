@@ -118,6 +118,9 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
     if kind == "tagging":
         tagged = model.tag(examples.x, batch_size, verbose=0)
         return [[label for _, label, _ in words] for words in tagged]
+    if kind == "parsing":
+        trees = model.parse(examples.x, batch_size)
+        return [[(head, name) for _, head, name in words] for words in trees]
     if kind == "multi_label":
         rows = model.classify(examples.x, batch_size)
         return [[label for label, p in row if p >= 0.5] for row in rows]
@@ -126,7 +129,11 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
         return outputs.reshape(-1).tolist()
     numbers = outputs.argmax(-1).tolist()
     names = getattr(model, "label_names", None)
-    if kind != "classification" or names is None or not examples.task.label_names:
+    if (
+        kind not in ("classification", "relations")
+        or names is None
+        or not examples.task.label_names
+    ):
         return numbers
     numbers_by_name = _numbers_by_name(examples.task, names)
     return [numbers_by_name[names[number]] for number in numbers]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_bertfam.arguments import checked
+from keras_bertfam.metrics.dependencies import attachment_scores
 from keras_bertfam.metrics.squad import squad_scores
 
 
@@ -79,6 +80,20 @@ def _label_f1(library, y_true, y_pred):
     return 2 * right / count if count else 0.0
 
 
+def _word_macro_f1(library, y_true, y_pred):
+    rows = zip(*with_labels(y_true, y_pred), strict=True)
+    pairs = [pair for row in rows for pair in zip(*row, strict=True)]
+    true, found = ([str(pair[k]) for pair in pairs] for k in (0, 1))
+    return library.f1_score(true, found, average="macro", zero_division=0)
+
+
+def _attachment(name):
+    return _Metric(
+        lambda library, *trees: library.attachment_scores(*trees)[name],
+        attachment_scores.__module__,
+    )
+
+
 def _squad(name):
     return _Metric(
         lambda library, *answers: library.squad_scores(*answers)[name],
@@ -118,6 +133,7 @@ METRICS = {
     "chrf": _sacrebleu("corpus_chrf"),
     "entity_f1": _Metric(_entity_f1, "seqeval.metrics", tags=True),
     "f1": _sklearn("f1_score", zero_division=0),
+    "las": _attachment("las"),
     "macro_f1": _sklearn("f1_score", average="macro", zero_division=0),
     "matthews": _sklearn("matthews_corrcoef"),
     "micro_f1": _Metric(_label_f1, "numpy"),
@@ -129,7 +145,9 @@ METRICS = {
     "spearman": _correlation("spearmanr"),
     "squad_exact_match": _squad("exact_match"),
     "squad_f1": _squad("f1"),
+    "uas": _attachment("uas"),
     "word_accuracy": _Metric(_word_accuracy, "numpy"),
+    "word_macro_f1": _Metric(_word_macro_f1, "sklearn.metrics"),
 }
 
 
@@ -146,8 +164,10 @@ def compute_metrics(
       that are there; `"matthews"`: of class numbers;
     - `"micro_f1"`: of lists of classes, whose order doesn't count;
     - `"pearson"`, `"spearman"`: of numbers; 0 where all are equal;
-    - `"entity_f1"` (seqeval's, micro average), `"word_accuracy"`: of lists of tags,
-      without the words whose right tag is -100, which means none;
+    - `"entity_f1"` (seqeval's, micro average), `"word_accuracy"`, `"word_macro_f1"`
+      (of single words, the mean over the tags that are there, `"O"` among them): of
+      lists of tags, without the words whose right tag is -100, which means none;
+    - `"uas"`, `"las"`: of lists of `(head, relation)`, see `attachment_scores`;
     - `"squad_f1"`, `"squad_exact_match"`: see `squad_scores`, in percent;
     - `"bleu"`, `"chrf"` (sacrebleu's, with its own tokens) and `"rouge1"`, `"rouge2"`,
       `"rougeL"`, `"rougeLsum"` (rouge-score's F, of stems, the mean over texts; for the

@@ -248,7 +248,9 @@ _PACKAGES = ("keras_bertfam>", "keras_hub>", "keras_nlp>")
 # Arguments that are sizes of a task's own weights. Each gives the shape of one of
 # them, from its value, the width of the backbone and the task's config.
 _STORED_SIZES = {
-    "num_classes": lambda n, width, config: (config.get("hidden_dim") or width, n),
+    "num_classes": lambda n, width, config: _of_classes(n, width, config),
+    "arc_dim": lambda n, width, config: (n, n),
+    "relation_dim": lambda n, width, config: (width, n),
     "hidden_dim": lambda n, width, config: (width, n),
     "position_dim": lambda n, width, config: (2 * width + n, width),
     "max_span_length": lambda n, width, config: (n, config.get("position_dim")),
@@ -261,10 +263,21 @@ _NEW_SIZES = (
     ("position_dim", "hidden_dim"),
     ("max_span_length", "hidden_dim"),
     ("max_span_length", "position_dim"),
+    ("arc_dim", "arc_dim"),
+    ("arc_dim", "hidden_dim"),
+    ("relation_dim", "hidden_dim"),
+    ("num_classes", "relation_dim", "relation_dim"),
 )
 _NEW_FOR_EACH = 100  # Numbers that aren't stored for each that is, at most
 _ANY_PRESET, _ALL_NEW = 1 << 20, 1 << 30
 _MAX_LENGTH = 1 << 20  # of rows, and of what is a part of a row
+
+
+def _of_classes(count, width, config):
+    """Give the shape of what makes logits of classes; a biaffine form for each."""
+    if config.get("relation_dim") is not None:
+        return config["relation_dim"], count * (config["relation_dim"] + 1)
+    return config.get("hidden_dim") or width, count
 
 
 def check_task_sizes(

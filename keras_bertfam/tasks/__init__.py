@@ -5,6 +5,10 @@ from typing import TYPE_CHECKING
 from keras_bertfam import lazy
 
 if TYPE_CHECKING:
+    from keras_bertfam.tasks.finetuning.dependency_parser import DependencyParser
+    from keras_bertfam.tasks.finetuning.dependency_parser_preprocessor import (
+        DependencyParserPreprocessor,
+    )
     from keras_bertfam.tasks.finetuning.elmo_preprocessor import (
         ElmoTextClassifierPreprocessor,
         ElmoTokenClassifierPreprocessor,
@@ -13,6 +17,10 @@ if TYPE_CHECKING:
     from keras_bertfam.tasks.finetuning.multiple_choice import MultipleChoice
     from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
         MultipleChoicePreprocessor,
+    )
+    from keras_bertfam.tasks.finetuning.relation_classifier import RelationClassifier
+    from keras_bertfam.tasks.finetuning.relation_classifier_preprocessor import (
+        RelationClassifierPreprocessor,
     )
     from keras_bertfam.tasks.finetuning.span_question_answering import (
         SpanQuestionAnswering,
@@ -117,6 +125,8 @@ __all__ = [
     "CausalLMPreprocessor",
     "DISTILLATION_RECIPES",
     "DenoisingPreprocessor",
+    "DependencyParser",
+    "DependencyParserPreprocessor",
     "Distiller",
     "DistillerPreprocessor",
     "DualEncoder",
@@ -141,6 +151,8 @@ __all__ = [
     "RecurrentLM",
     "RecurrentLMPreprocessor",
     "RefreshIndex",
+    "RelationClassifier",
+    "RelationClassifierPreprocessor",
     "ReplacedTokenDetection",
     "ReplacedTokenDetectionPreprocessor",
     "RetrievalAugmentedGenerator",

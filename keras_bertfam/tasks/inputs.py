@@ -240,6 +240,7 @@ def ranges_of(task: Model) -> dict[str, Any]:
         },
         "mask_ids": _token(backbone),
         **dict.fromkeys(places, _PLACE),
+        "word_heads": Range(),
         "y": _labels_of(task, task.label_kind, task.loss),
     }
 

@@ -135,7 +135,10 @@ def with_new_tokens(backbone: Model, preprocessor: Any) -> Model:
             f"tokens {preprocessor.new_tokens}, or be a float model without LoRA, to "
             f"which they can be added. Received: vocabulary_size={size}."
         )
-    config = backbone.get_config() | {"vocabulary_size": tokens + count}
+    config = backbone.get_config()
+    # Features are made of a backbone that has the table.
+    table = config["backbone"]["config"] if "backbone" in config else config
+    table["vocabulary_size"] = tokens + count
     grown = type(backbone).from_config(config)
     for source, target in zip(backbone.weights, grown.weights, strict=True):
         value = np.array(ops.convert_to_numpy(target))

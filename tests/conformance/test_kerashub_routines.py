@@ -28,7 +28,7 @@ BY_BATCH = ("MaskedLM", "MaskedLMSentencePair", "SpanBoundaryLM", "PermutationLM
 BY_BATCH += ("ReplacedTokenDetection", "Distiller", "SpanQuestionAnswering")
 # Of `predict` or labels that aren't KerasHub's.
 OWN_TASKS = ("ReplacedTokenDetection", "SpanQuestionAnswering", "TextToText")
-OWN_TASKS += ("TokenClassifier",)
+OWN_TASKS += ("TokenClassifier", "DependencyParser")
 PAIRS = ("bart", "encoder_decoder", "t5")
 
 
@@ -178,6 +178,10 @@ def given_to(task):
     if task == "TokenClassifier":
         words = [row[:5] for row in every.WORDS]
         return words, [[len(word) % 2 for word in row] for row in words]
+    if task == "DependencyParser":
+        words = [row[:5] for row in every.WORDS]
+        trees = [[[k, int(k > 0)] for k in range(5)]] * len(words)
+        return words, trees
     if task == "SpanQuestionAnswering":
         return (every.QUESTIONS,)
     if task == "DualEncoder":
@@ -244,7 +248,7 @@ def check_batches(routines, layer, given):
 def test_tasks(task, kind, routines, tmp_path, monkeypatch):
     cls, arguments = getattr(tasks, task), every.parts_of(task, kind)
     given = every.given_to(task)
-    if task == "TokenClassifier":
+    if task in ("TokenClassifier", "DependencyParser"):
         given = given_to(task)
     preprocessor = arguments["preprocessor"]
     example = preprocessor(*given)

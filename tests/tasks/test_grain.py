@@ -12,6 +12,7 @@ from tests import every_task as every
 
 grain = pytest.importorskip("grain")
 TAKES_NONE = ("TokenClassifier", "DualEncoder", "MaskedLMSentencePair", "Distiller")
+TAKES_NONE += ("DependencyParser",)
 TASKS = [
     pytest.param(task, marks=pytest.mark.slow(*levels))
     for task in (*every.FINE_TUNING, *every.PRETRAINING)

@@ -25,6 +25,8 @@ PASSAGES += ("KnowledgeAugmentedMaskedLM",)
 
 def preprocessor(name, length=LENGTH):
     cls, more = getattr(tasks, f"{name}Preprocessor"), {}
+    if name == "RelationClassifier":  # which has four markers besides
+        length = 12
     if "Elmo" in name or name == "BidirectionalLM":
         tokenizer = tokenizers.ElmoTokenizer()
     elif name in KINDS:
@@ -33,7 +35,7 @@ def preprocessor(name, length=LENGTH):
         tokenizer = tokenizers.BertTokenizer([*SPECIALS, *WORDS, "##s"])
     else:
         tokenizer = word_piece()
-    if name.endswith("TokenClassifier"):
+    if name.endswith("TokenClassifier") or name == "DependencyParser":
         more = {"label_names": ["O", "B-X"]}
     elif name == "SpanQuestionAnswering":
         more = {"question_length": 2, "doc_stride": 1}
@@ -58,6 +60,11 @@ def given_to(name):
     words = [text.split() for text in LONG]
     if name.endswith("TokenClassifier"):
         return words, [["O"] * len(row) for row in words]
+    if name == "DependencyParser":
+        return words, [[(0, "O")] * len(row) for row in words]
+    if name == "RelationClassifier":
+        spans = [[0, len(WORDS[k])] for k in (0, 3, 0)]
+        return ({"text": LONG, "first": spans, "second": spans},)
     if name == "SpanQuestionAnswering":
         return ({"question": LONG, "context": LONG[::-1]},)
     if name == "MultipleChoice":

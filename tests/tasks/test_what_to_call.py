@@ -22,6 +22,7 @@ ASKED = {
     "fill_mask",
     "from_teacher",
     "generate",
+    "parse",
     "passage_vectors",
     "perplexity",
     "query_vectors",

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from keras_bertfam import tasks
+from keras_bertfam.cli.reproduce import labelled
 from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.corpus import python_docstrings
 from keras_bertfam.types import Model, TFDataset
@@ -29,12 +30,14 @@ class Trained:
         run: how it was made.
         held_out: `tf.data.Dataset` of documents, or a prepared corpus.
         paper: the paper's run.
+        labelled: folder of labelled data, or `None`.
     """
 
     task: Model
     run: PretrainingRun
     held_out: TFDataset
     paper: PretrainingRun
+    labelled: str | None = None
 
     @functools.cached_property
     def model(self) -> Model:
@@ -250,6 +253,15 @@ MEASURES = {
     ),
     "targets": Measure("targets in a row", _targets),
 }
+MEASURES |= {
+    labelled.column(name, way): Measure(
+        f"{name}, {way.replace('_', '-')}",
+        functools.partial(labelled.score, name, way),
+        True,
+    )
+    for name in labelled.PLACES
+    for way in labelled.WAYS
+}
 
 
 def measure(trained: Trained, names: Sequence[str]) -> dict[str, float | int | None]:
@@ -262,8 +274,8 @@ def measure(trained: Trained, names: Sequence[str]) -> dict[str, float | int | N
             false next sentences, and of swapped segments; the accuracy of telling
             which of four packages a docstring is from, by the means of frozen
             states, and fine-tuned for three epochs; how many parameters the backbone
-            has, here and in the paper's size; and how many tokens a decoder's
-            targets have.
+            has, here and in the paper's size; how many tokens a decoder's
+            targets have; and what `labelled.score` gives of labelled data.
 
     Returns:
         Dict from names to numbers, or `None` where a number makes no sense.

@@ -10,6 +10,7 @@ from typing import Any
 
 from keras_bertfam import parsing
 from keras_bertfam.cli.inputs import check_files
+from keras_bertfam.cli.reproduce import labelled as labelled_data
 from keras_bertfam.cli.reproduce.measures import MEASURES
 from keras_bertfam.cli.runs import PretrainingRun, merged, with_recipe
 from keras_bertfam.types import Config, Path
@@ -169,18 +170,20 @@ def check_request(
     data: Sequence[str] = (),
     held_out: Sequence[str] = (),
     changes: Config | None = None,
+    labelled: str | None = None,
 ) -> tuple[PaperTable, list[str]]:
     """Check what is asked of a table; see `reproducing.reproduce`.
 
     Returns:
-        The table, and the names of the rows that are asked for.
+        The table, without columns of labelled data that isn't there, and the names of
+        the rows that are asked for.
 
     Raises:
         ValueError: for an unknown table, row or setting, no seed, no number as
-            `scale`, or `data` without `held_out`.
+            `scale`, `data` without `held_out`, or a table of labelled data without any.
         FileNotFoundError: for files that aren't there.
     """
-    known = read_table(table)
+    known = _with_labelled(read_table(table), labelled)
     for row in rows:
         if row not in known.rows:
             raise ValueError(
@@ -209,6 +212,29 @@ def check_request(
     for row in chosen:
         known.run(row, scale, changes)
     return known, chosen
+
+
+def _with_labelled(known, folder):
+    """Leave columns of labelled data out that the folder doesn't have."""
+    places = {
+        labelled_data.column(name, way): labelled_data.find(folder, name)
+        for name in labelled_data.PLACES
+        for way in labelled_data.WAYS
+    }
+    asked = [column for column in known.columns if column in places]
+    there = [column for column in known.columns if places.get(column, True)]
+    if folder is not None and not asked:
+        raise ValueError(
+            f"`labelled` must be left out for a table without labelled data. Received: "
+            f"{folder!r}."
+        )
+    if asked and not {*asked} & {*there}:
+        names = [name for name in labelled_data.PLACES]
+        raise ValueError(
+            f"`labelled` must be a folder that has some of {names}. Received: "
+            f"{folder!r}."
+        )
+    return dataclasses.replace(known, columns=there)
 
 
 def folder_name(row: str) -> str:

@@ -40,6 +40,7 @@ def reproduce(
     held_out: Sequence[str] = (),
     changes: Config | None = None,
     report: Callable[[str], Any] = print,
+    labelled: str | None = None,
 ) -> dict[str, list[dict[str, Any]]]:
     """Pre-train the rows of a paper's table, and write ours beside the paper's.
 
@@ -58,6 +59,8 @@ def reproduce(
         held_out: text files or a prepared corpus to measure on, if there is `data`.
         changes: dict of settings of all runs, see `PretrainingRun`.
         report: function that takes a line of text.
+        labelled: folder of labelled data, for a table with columns of such: with
+            folders of their names, see `labelled.PLACES`, or SciBERT's `data`.
 
     Returns:
         Dict from names of rows to lists of what `measure` gives, one of each seed.
@@ -66,7 +69,9 @@ def reproduce(
         ValueError: for an unknown table, row or setting, `data` without `held_out`, or
             an `output` that is in use or holds results of other settings.
     """
-    known, chosen = check_request(table, rows, seeds, scale, data, held_out, changes)
+    known, chosen = check_request(
+        table, rows, seeds, scale, data, held_out, changes, labelled
+    )
     folders.check_destination(output)
     # Presets' writers lock the folder itself.
     with pretraining.held(os.path.join(output, ".running"), output):
@@ -74,7 +79,9 @@ def reproduce(
         if not given:
             data, held_out = ([path] for path in write_documentation(output))
         files = (tuple(data), tuple(held_out))
-        runner = _Runner(known, output, scale, files, given, changes or {}, report)
+        runner = _Runner(
+            known, output, scale, files, given, changes or {}, report, labelled
+        )
         runner.check(chosen)
         for seed in range(seeds):
             for row in chosen:
@@ -95,6 +102,7 @@ class _Runner:
     given: bool  # whether the text is the user's
     changes: Config
     report: Callable[[str], Any]
+    labelled: str | None = None
 
     def __post_init__(self) -> None:
         self.path = os.path.join(self.output, _RESULTS)
@@ -172,7 +180,8 @@ class _Runner:
         scores: dict[str, Any] = {}
         if columns:
             held_out = pretraining.read(run, self.files[1])
-            trained = Trained(task, run, held_out, self._paper(row, seed))
+            paper = self._paper(row, seed)
+            trained = Trained(task, run, held_out, paper, self.labelled)
             scores = measure(trained, columns)
         found = {"settings": self._settings(run), "scores": scores}
         self.results.setdefault(row, {})[str(seed)] = found

@@ -207,7 +207,7 @@ def rows_by_size(x: Any, count: int | None = None) -> tuple[TFDataset, np.ndarra
     """Make a dataset of texts, the shortest first.
 
     Args:
-        x: a string tensor, or a tuple or dict of them.
+        x: a string tensor, or a tuple or dict of them, beside which numbers may be.
         count: int or `None`. How many rows, the first ones; all if `None`.
 
     Returns:
@@ -218,7 +218,8 @@ def rows_by_size(x: Any, count: int | None = None) -> tuple[TFDataset, np.ndarra
     """
     check_equally_many({"x": x})
     x = tf.nest.map_structure(lambda part: part[:count], x)
-    sizes = (tf.strings.length(part).numpy() for part in tf.nest.flatten(x))
+    parts = (part for part in tf.nest.flatten(x) if part.dtype == tf.string)
+    sizes = (tf.strings.length(part).numpy() for part in parts)
     total = sum(part.sum(axis=tuple(range(1, part.ndim))) for part in sizes)
     order = np.argsort(total, kind="stable")
     rows = as_rows(tf.nest.map_structure(lambda part: tf.gather(part, order), x))

@@ -15,20 +15,23 @@ from keras_bertfam.layers.data.labels import (
     have_labels,
     is_no_label,
 )
-from keras_bertfam.layers.data.pipeline_warnings import count_cut
 from keras_bertfam.layers.data.pipelines import PARALLEL
-from keras_bertfam.layers.data.user_inputs import as_label_tensor, as_rows, as_strings
+from keras_bertfam.layers.data.user_inputs import as_label_tensor, as_rows
 from keras_bertfam.serving import Signature, row_signatures, strings
-from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
-    LabelledPreprocessor,
-    names_of_labels,
+from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import names_of_labels
+from keras_bertfam.tasks.finetuning.words_preprocessor import (
+    BY_WORD,
+    WordsPreprocessor,
+    check_by_word,
+    checked_words,
+    filled_up,
 )
-from keras_bertfam.tokenizers.pipeline_ops import stand_in_id, word_prefix
-from keras_bertfam.types import Model, TFDataset, TFRagged, TFTensor
+from keras_bertfam.tokenizers.pipeline_ops import word_prefix
+from keras_bertfam.types import Model, TFDataset, TFTensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class TokenClassifierPreprocessor(LabelledPreprocessor):
+class TokenClassifierPreprocessor(WordsPreprocessor):
     """Makes rows of words, which are labelled at their first pieces.
 
     The task sees each word at its first piece only, so labels, weights and
@@ -79,22 +82,10 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
     5.3.
     """
 
-    single_rank = 1
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._begins_in_graph = self.in_graph(self._begins)
         self._cut_in_graph = self.in_graph(self._cut)
-
-    def as_tensors(self, x: Any) -> Any:
-        if isinstance(x, tf.RaggedTensor):
-            x = x.to_tensor("")
-        if not isinstance(x, (list, tuple)):
-            return as_strings(x, rank=2)
-        if all(isinstance(word, str) for word in x):
-            return as_strings(_checked(list(x), 0), rank=2)
-        sentences = [_checked(words, row) for row, words in enumerate(x)]
-        return as_strings(_filled_up(sentences, ""), rank=2)
 
     def as_labels(self, y: Any, x: Any) -> Any:
         if isinstance(x, tf.RaggedTensor):
@@ -105,22 +96,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
             return _in_shape_of(self.as_tensors(x), as_label_tensor(y))
         nested = not all(isinstance(word, str) for word in x)
         x, y = (x, y) if nested else ([x], [y])
-        if len(x) != len(y):
-            raise ValueError(
-                "`y` must have a row of labels for each row of words. Received: "
-                f"{len(y)} rows of labels and {len(x)} of words."
-            )
-        for row, (words, labels) in enumerate(zip(x, y, strict=True)):
-            if not isinstance(labels, (list, tuple, np.ndarray)):
-                raise ValueError(
-                    "`y` must be lists of labels, one for each word. Received in row "
-                    f"{row}: {labels!r}."
-                )
-            if len(words) != len(labels):
-                raise ValueError(
-                    "`y` must have a label for each word. Received: "
-                    f"{len(labels)} labels for the {len(words)} words of row {row}."
-                )
+        check_by_word(x, y)
         flat = [label for labels in y for label in labels]
         if any(isinstance(label, (str, bytes)) for label in flat):
             y = [[_NONE if is_no_label(tag) else tag for tag in tags] for tags in y]
@@ -138,7 +114,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
             labels = tf.boolean_mask(labels, kept)
             class_numbers(labels, self.num_classes, self.label_names, rows)
         blank = "" if flat and isinstance(flat[0], (str, bytes)) else 0
-        filled = tf.convert_to_tensor(_filled_up(y, blank))
+        filled = tf.convert_to_tensor(filled_up(y, blank))
         return filled if nested else filled[0]
 
     def fitting_parts(
@@ -159,7 +135,8 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
                 than a row has.
         """
         checked = [
-            _checked(words, row, "sentences") for row, words in enumerate(sentences)
+            checked_words(words, row, "sentences")
+            for row, words in enumerate(sentences)
         ]
         flat = [word for words in checked for word in words]
         if not flat:
@@ -180,10 +157,6 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         at = np.flatnonzero(begins)
         parts = [flat[a:b] for a, b in itertools.pairwise([*at, len(flat)])]
         return parts, owner_of[at].tolist()
-
-    @property
-    def _budget(self):
-        return self.sequence_length - self._layout.specials(1)
 
     def _sizes(self, words):
         """Count the tokens that words have by themselves, at least one."""
@@ -254,43 +227,11 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         batches = dense.padded_batch(_TOGETHER).map(self._cut, **PARALLEL)
         return batches.unbatch()
 
-    def features(self, x: Any) -> dict[str, TFTensor]:
-        given = tf.ragged.boolean_mask(x, tf.not_equal(x, ""))
-        words = self._most(given)
-        prefix = word_prefix(self.tokenizer)
-        pieces = _at_least_one(
-            self.tokenize(prefix + words.flat_values), stand_in_id(self.tokenizer)
-        )
-        offsets = words.with_values(tf.cast(pieces.row_starts(), tf.int32))
-        begins = tf.gather(tf.pad(offsets.flat_values, [[0, 1]]), words.row_starts())
-        places = offsets - begins[:, None]
-        budget = self._budget
-        row = self.lay_out([words.with_values(pieces).merge_dims(1, 2)[:, :budget]])
-        inside = tf.less(places, budget)
-        self.count_cut(given, inside)
-        places += self._layout.first
-        fits = tf.cast(inside, tf.int32)
-        return {**row, "word_positions": places * fits, "word_mask": inside}
-
-    def count_cut(self, given: TFRagged, inside: TFRagged) -> None:
-        """Count sentences with words that don't begin in their rows."""
-        seen = tf.reduce_sum(tf.cast(inside, tf.int64), 1)
-        count_cut(seen < given.row_lengths(), "sentences")
-
     def targets(self, x: Any, y: TFTensor) -> TFTensor:
         labels = self._most(y)
         return labels.with_values(
             class_numbers(labels.values, self.num_classes, self.label_names)
         )
-
-    def target_weights(
-        self, x: dict[str, TFTensor], sample_weight: TFTensor
-    ) -> TFTensor:
-        weights = tf.cast(sample_weight, tf.float32)
-        mask = tf.cast(x["word_mask"], tf.float32)
-        if weights.shape.rank == 1:
-            return mask * weights[:, None]
-        return mask * self._most(weights)
 
     # Rows that share tokens have labels at all of them; weights say where.
     max_sequences = None
@@ -307,21 +248,8 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
             values = tf.boolean_mask(words.flat_values, inside)
             return ids.with_flat_values(tf.tensor_scatter_nd_update(blank, at, values))
 
-        rest = {name: value for name, value in x.items() if name not in _BY_WORD}
+        rest = {name: value for name, value in x.items() if name not in BY_WORD}
         return {**rest, "y": by_token(y), "sample_weight": by_token(sample_weight)}
-
-    def as_weights(self, sample_weight: Any) -> TFTensor:
-        if isinstance(sample_weight, tf.RaggedTensor):
-            sample_weight = sample_weight.to_list()
-        if isinstance(sample_weight, (list, tuple)) and all(
-            map(np.iterable, sample_weight)
-        ):
-            sample_weight = _filled_up(sample_weight, 0.0)
-        return tf.convert_to_tensor(sample_weight)
-
-    def batch(self, rows: TFDataset, size: int) -> TFDataset:
-        # Of unequal numbers of words: filled up with "" and 0.
-        return rows.padded_batch(size)
 
     def _featurize(self, x, y, sample_weight):
         if y is not None and sample_weight is None:
@@ -343,34 +271,9 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
             y = y.with_values(tf.where(labelled, y.flat_values, first))
         return super()._featurize(x, y, sample_weight)
 
-    def _most(self, words):
-        """Cut off words, or what belongs to them, that can't be in a row at all."""
-        return words[:, : self.sequence_length]
-
-    @as_written
-    def inputs(
-        self, x: Any, batch_size: int = 32, steps: int | None = None
-    ) -> tuple[TFDataset, np.ndarray]:
-        # As wide as the words given, so that batches of outputs can be joined.
-        x = self.as_tensors(x)
-        width = x.shape[1]
-
-        def widen(batch):
-            words = {name: batch[name][:, :width] for name in _BY_WORD}
-            missing = [
-                [0, 0],
-                [0, width - tf.shape(words["word_mask"])[1]],
-            ]
-            padded = {name: tf.pad(value, missing) for name, value in words.items()}
-            return {**batch, **padded}
-
-        batches, places = super().inputs(x, batch_size, steps)
-        return batches.map(widen), places
-
 
 _NONE = str(NO_LABEL)
 _TOGETHER = 64  # sentences of a dataset that are cut together
-_BY_WORD = ("word_positions", "word_mask")
 
 
 def _in_shape_of(words, labels):
@@ -380,36 +283,6 @@ def _in_shape_of(words, labels):
             f"{words.shape}. Received: shape={labels.shape}."
         )
     return labels
-
-
-def _checked(words, row, name="x"):
-    given = words if isinstance(words, (list, tuple, np.ndarray)) else [None]
-    if not all(isinstance(word, (str, bytes)) and word for word in given):
-        raise ValueError(
-            f"`{name}` must have words, strings that aren't empty. "
-            f"Received in row {row}: {words!r}."
-        )
-    return list(words)
-
-
-def _filled_up(rows, blank):
-    """Fill up rows of unequal length to an array of at least one column."""
-    width = max([1, *map(len, rows)])
-    dtype = {str: object, int: "int32", float: "float32"}[type(blank)]
-    filled = np.full((len(rows), width), blank, dtype)
-    for number, row in enumerate(rows):
-        filled[number, : len(row)] = row
-    return filled
-
-
-def _at_least_one(pieces, stand_in):
-    """Put a piece that stands in where words have none."""
-    empty = tf.equal(pieces.row_lengths(), 0)
-    count = tf.reduce_sum(tf.cast(empty, tf.int32))
-    masks = tf.RaggedTensor.from_row_lengths(
-        tf.fill([count], stand_in), tf.cast(empty, tf.int64)
-    )
-    return tf.concat([pieces, masks], 1)
 
 
 def tag_signatures(

@@ -1,0 +1,147 @@
+"""How much of a dependency tree is right, and the best tree of scores."""
+
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_bertfam.arguments import checked
+
+
+@checked
+def attachment_scores(
+    y_true: Sequence[Sequence[Any]],
+    y_pred: Sequence[Sequence[Any]],
+    counted: Sequence[Sequence[bool]] | None = None,
+    subtypes: bool = False,
+) -> dict[str, float]:
+    """Compute the shares of words whose head, and relation, are right.
+
+    Args:
+        y_true: for each sentence a list of `(head, relation)`, of each word. Words
+            whose relation is -100 aren't counted.
+        y_pred: the same, as predicted.
+        counted: for each sentence a bool for each word, whether it counts; `None` for
+            all, as in the script of CoNLL 2018. Those of CoNLL-X and 2007 leave
+            punctuation out, see `no_punctuation`.
+        subtypes: bool. Whether what comes after the colon counts, as in `"acl:relcl"`.
+            Defaults to `False`, as in the script of CoNLL 2018; those of CoNLL-X and
+            2007 compare whole labels.
+
+    Returns:
+        Dict of `uas`, the share of words with the right head, and `las`, of those whose
+        relation is right, too; 0 without words.
+
+    Raises:
+        ValueError: for other numbers of sentences or words in one than in the other.
+
+    Example:
+
+    ```python
+    right = [[(2, "nsubj"), (0, "root"), (2, "obj")]]
+    found = [[(2, "nsubj"), (0, "root"), (2, "obl")]]
+    keras_bertfam.metrics.attachment_scores(right, found)
+    # {"uas": 1.0, "las": 0.667}
+    ```
+
+    References: [Zeman et al., 2018](https://aclanthology.org/K18-2001/), section 4;
+    [Buchholz and Marsi, 2006](https://aclanthology.org/W06-2920/), section 3.
+    """
+    lists = {"y_pred": y_pred, **({} if counted is None else {"counted": counted})}
+    for name, rows in lists.items():
+        if [*map(len, rows)] != [*map(len, y_true)]:
+            raise ValueError(
+                f"`{name}` must have one for each word of each sentence of `y_true`. "
+                f"Received: {sum(map(len, rows))} in {len(rows)} sentences, for "
+                f"{sum(map(len, y_true))} in {len(y_true)}."
+            )
+    heads = both = words = 0
+    for row, (right, found) in enumerate(zip(y_true, y_pred, strict=True)):
+        for word, (one, other) in enumerate(zip(right, found, strict=True)):
+            without = str(one[1]) == "-100"
+            if without or (counted is not None and not counted[row][word]):
+                continue
+            words += 1
+            if str(one[0]) != str(other[0]):
+                continue
+            heads += 1
+            names = [str(each[1]) for each in (one, other)]
+            if not subtypes:
+                names = [name.partition(":")[0] for name in names]
+            both += names[0] == names[1]
+    return {"uas": heads / max(words, 1), "las": both / max(words, 1)}
+
+
+def no_punctuation(words: Sequence[Sequence[str]]) -> list[list[bool]]:
+    """Tell which words have a character that isn't punctuation by Unicode.
+
+    The others are what the script of CoNLL-X leaves out of the scores.
+
+    Args:
+        words: for each sentence a list of words.
+    """
+    return [
+        [any(unicodedata.category(c)[0] != "P" for c in word) for word in row]
+        for row in words
+    ]
+
+
+def best_tree(scores: np.ndarray) -> list[int]:
+    """Find the tree of the greatest sum of scores that has one root.
+
+    The heads of the greatest scores are it, if they are a tree; else it is found by
+    the algorithm of Chu and Liu, and Edmonds, as `networkx` has it.
+
+    Args:
+        scores: float array `(words, words + 1)`, of each word those of its heads, first
+            that of being the root.
+
+    Returns:
+        For each word the number of its head, counted from 1, or 0.
+
+    Raises:
+        ValueError: for another shape, or scores that aren't numbers.
+        ImportError: without networkx, which the `evaluation` extra has, if it's needed.
+    """
+    scores = np.array(scores, float)
+    if scores.ndim != 2 or scores.shape[1] != len(scores) + 1 or np.isnan(scores).any():
+        raise ValueError(
+            "`scores` must be an array `(words, words + 1)` of numbers. Received: "
+            f"shape={scores.shape}{', with nan' if np.isnan(scores).any() else ''}."
+        )
+    words = np.arange(len(scores))
+    scores[words, words + 1] = -np.inf
+    heads = scores.argmax(axis=1)
+    if _is_tree(heads):
+        return heads.tolist()
+    try:
+        import networkx
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"Trees need {error.name}: pip install keras-bertfam[evaluation]."
+        ) from error
+    # A second root must cost more than any other head can bring.
+    scores[words, words + 1] = 0.0
+    scores = np.clip(scores, scores[np.isfinite(scores)].max() - 1e6, None)
+    scores[:, 0] -= (np.ptp(scores) + 1.0) * (len(words) + 1)
+    graph = networkx.DiGraph()
+    graph.add_weighted_edges_from(
+        (head, word + 1, scores[word, head])
+        for word in words
+        for head in range(len(words) + 1)
+        if head != word + 1
+    )
+    tree = networkx.maximum_spanning_arborescence(graph)
+    found = {int(word): int(head) for head, word in tree.edges}
+    return [found[word + 1] for word in words.tolist()]
+
+
+def _is_tree(heads):
+    """Tell whether all words come to one root by their heads."""
+    if np.count_nonzero(heads == 0) != 1:
+        return len(heads) == 0
+    above = np.array([0, *heads])
+    for _ in range(len(heads).bit_length()):
+        above = above[above]
+    return not above.any()

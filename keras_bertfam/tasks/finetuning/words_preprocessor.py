@@ -1,0 +1,163 @@
+"""Rows of words, of which a task sees the first pieces."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bertfam.autograph import as_written
+from keras_bertfam.layers.data.pipeline_warnings import count_cut
+from keras_bertfam.layers.data.user_inputs import as_strings
+from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
+    LabelledPreprocessor,
+)
+from keras_bertfam.tokenizers.pipeline_ops import stand_in_id, word_prefix
+from keras_bertfam.types import TFDataset, TFRagged, TFTensor
+
+BY_WORD = ("word_positions", "word_mask")
+
+
+class WordsPreprocessor(LabelledPreprocessor):
+    """Base of the preprocessors of tasks that label words.
+
+    Args:
+        *args: arguments of `LabelledPreprocessor`.
+        **kwargs: other arguments of it.
+    """
+
+    single_rank = 1
+
+    def as_tensors(self, x: Any) -> Any:
+        if isinstance(x, tf.RaggedTensor):
+            x = x.to_tensor("")
+        if not isinstance(x, (list, tuple)):
+            return as_strings(x, rank=2)
+        if all(isinstance(word, str) for word in x):
+            return as_strings(checked_words(list(x), 0), rank=2)
+        sentences = [checked_words(words, row) for row, words in enumerate(x)]
+        return as_strings(filled_up(sentences, ""), rank=2)
+
+    @property
+    def _budget(self):
+        return self.sequence_length - self._layout.specials(1)
+
+    def features(self, x: Any) -> dict[str, TFTensor]:
+        given = tf.ragged.boolean_mask(x, tf.not_equal(x, ""))
+        words = self._most(given)
+        prefix = word_prefix(self.tokenizer)
+        pieces = _at_least_one(
+            self.tokenize(prefix + words.flat_values), stand_in_id(self.tokenizer)
+        )
+        offsets = words.with_values(tf.cast(pieces.row_starts(), tf.int32))
+        begins = tf.gather(tf.pad(offsets.flat_values, [[0, 1]]), words.row_starts())
+        places = offsets - begins[:, None]
+        budget = self._budget
+        row = self.lay_out([words.with_values(pieces).merge_dims(1, 2)[:, :budget]])
+        inside = tf.less(places, budget)
+        self.count_cut(given, inside)
+        places += self._layout.first
+        fits = tf.cast(inside, tf.int32)
+        return {**row, "word_positions": places * fits, "word_mask": inside}
+
+    def count_cut(self, given: TFRagged, inside: TFRagged) -> None:
+        """Count sentences with words that don't begin in their rows."""
+        seen = tf.reduce_sum(tf.cast(inside, tf.int64), 1)
+        count_cut(seen < given.row_lengths(), "sentences")
+
+    def target_weights(
+        self, x: dict[str, TFTensor], sample_weight: TFTensor
+    ) -> TFTensor:
+        weights = tf.cast(sample_weight, tf.float32)
+        mask = tf.cast(x["word_mask"], tf.float32)
+        if weights.shape.rank == 1:
+            return mask * weights[:, None]
+        return mask * self._most(weights)
+
+    def as_weights(self, sample_weight: Any) -> TFTensor:
+        if isinstance(sample_weight, tf.RaggedTensor):
+            sample_weight = sample_weight.to_list()
+        if isinstance(sample_weight, (list, tuple)) and all(
+            map(np.iterable, sample_weight)
+        ):
+            sample_weight = filled_up(sample_weight, 0.0)
+        return tf.convert_to_tensor(sample_weight)
+
+    def batch(self, rows: TFDataset, size: int) -> TFDataset:
+        # Of unequal numbers of words: filled up with "" and 0.
+        return rows.padded_batch(size)
+
+    def _most(self, words):
+        """Cut off words, or what belongs to them, that can't be in a row at all."""
+        return words[:, : self.sequence_length]
+
+    @as_written
+    def inputs(
+        self, x: Any, batch_size: int = 32, steps: int | None = None
+    ) -> tuple[TFDataset, np.ndarray]:
+        # As wide as the words given, so that batches of outputs can be joined.
+        x = self.as_tensors(x)
+        width = x.shape[1]
+
+        def widen(batch):
+            words = {name: batch[name][:, :width] for name in BY_WORD}
+            missing = [
+                [0, 0],
+                [0, width - tf.shape(words["word_mask"])[1]],
+            ]
+            padded = {name: tf.pad(value, missing) for name, value in words.items()}
+            return {**batch, **padded}
+
+        batches, places = super().inputs(x, batch_size, steps)
+        return batches.map(widen), places
+
+
+def checked_words(words: Any, row: int, name: str = "x") -> list[str]:
+    """List the words of a row, or raise a `ValueError` for what isn't words."""
+    given = words if isinstance(words, (list, tuple, np.ndarray)) else [None]
+    if not all(isinstance(word, (str, bytes)) and word for word in given):
+        raise ValueError(
+            f"`{name}` must have words, strings that aren't empty. "
+            f"Received in row {row}: {words!r}."
+        )
+    return list(words)
+
+
+def filled_up(rows: Sequence[Sequence[Any]], blank: Any) -> np.ndarray:
+    """Fill up rows of unequal length to an array of at least one column."""
+    width = max([1, *map(len, rows)])
+    dtype: Any = {str: object, int: "int32", float: "float32"}[type(blank)]
+    filled = np.full((len(rows), width), blank, dtype)
+    for number, row in enumerate(rows):
+        filled[number, : len(row)] = row
+    return filled
+
+
+def _at_least_one(pieces, stand_in):
+    """Put a piece that stands in where words have none."""
+    empty = tf.equal(pieces.row_lengths(), 0)
+    count = tf.reduce_sum(tf.cast(empty, tf.int32))
+    masks = tf.RaggedTensor.from_row_lengths(
+        tf.fill([count], stand_in), tf.cast(empty, tf.int64)
+    )
+    return tf.concat([pieces, masks], 1)
+
+
+def check_by_word(x: Sequence[Any], y: Sequence[Any]) -> None:
+    """Raise a `ValueError` unless there is a label for each word of each row."""
+    if len(x) != len(y):
+        raise ValueError(
+            "`y` must have a row of labels for each row of words. Received: "
+            f"{len(y)} rows of labels and {len(x)} of words."
+        )
+    for row, (words, labels) in enumerate(zip(x, y, strict=True)):
+        if not isinstance(labels, (list, tuple, np.ndarray)):
+            raise ValueError(
+                "`y` must be lists of labels, one for each word. Received in row "
+                f"{row}: {labels!r}."
+            )
+        if len(words) != len(labels):
+            raise ValueError(
+                "`y` must have a label for each word. Received: "
+                f"{len(labels)} labels for the {len(words)} words of row {row}."
+            )
