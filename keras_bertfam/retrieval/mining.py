@@ -1,8 +1,6 @@
 """Hard negatives: passages that a search finds, and that don't answer."""
 
 from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
 from keras_bertfam.arguments import check_number, check_several, checked
@@ -124,7 +122,7 @@ def mine_negatives(
     return tuple(map(list, zip(*rows, strict=True)))
 
 
-def _scores(encoder: Any, queries, passages, batch_size):
+def _scores(encoder, queries, passages, batch_size):
     """Score the passages that answer."""
     ours = encoder.encode(queries, "query", batch_size)
     theirs = encoder.encode(list(passages), "passage", batch_size)
