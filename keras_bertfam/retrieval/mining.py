@@ -1,6 +1,7 @@
 """Hard negatives: passages that a search finds, and that don't answer."""
 
 from collections.abc import Sequence
+
 import numpy as np
 
 from keras_bertfam.arguments import check_number, check_several, checked
