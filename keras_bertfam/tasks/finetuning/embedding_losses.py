@@ -235,7 +235,7 @@ class InBatchNegatives(EmbeddingLoss):
     ```python
     loss = keras_bertfam.tasks.InBatchNegatives(scale=1.0)
     vectors = [[[1.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]]
-    loss(keras.ops.arange(4).reshape(2, 2), vectors)  # ln(1 + 1 / e) = 0.313
+    loss([[0, 1], [2, 3]], vectors)  # ln(1 + 1 / e) = 0.313
     ```
 
     References: [Henderson et al., 2017](https://arxiv.org/abs/1705.00652), section 4.4;
@@ -414,7 +414,7 @@ class GuidedNegatives(EmbeddingLoss):
     loss = keras_bertfam.tasks.GuidedNegatives()
     x = (["What is a cat?", "And a dog?"], ["An animal.", "Also one."])
     model = keras_bertfam.tasks.TextEmbedder.from_preset("my_bert")
-    guide = keras_bertfam.tasks.TextEmbedder.from_preset("a_good_one")
+    guide = keras_bertfam.tasks.TextEmbedder.from_preset("my_bert")
     model.compile(loss=loss)
     model.fit(x, guide.predict(x))
     ```
