@@ -64,7 +64,7 @@ def mine_negatives(
     passages = ["Emma is a novel.", "A cat is an animal.", "So is a dog."]
     index = keras_bertfam.retrieval.Index.build(passages, model)
     x = keras_bertfam.retrieval.mine_negatives(
-        index, ["What is a cat?"], passages[1:2], margin=0.05)
+        index, ["What is a cat?"], passages[1:2])
     model.fit(x)
     ```
 
