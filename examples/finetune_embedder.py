@@ -1,8 +1,10 @@
 """Fine-tune vectors of texts on STS-B: python finetune_embedder.py --data data/stsb ...
 
 As Sentence-BERT (Reimers and Gurevych, 2019, section 3): the cosine of the two vectors
-of a pair learns how similar people found the pair. `--preset` is the name of a
-published checkpoint, or a folder. Set KERAS_BACKEND to choose the backend.
+of a pair learns how similar people found the pair. With `--negatives` pairs that are
+alike, a similarity of 4 or 5, are told from all others of their batch instead.
+`--preset` is the name of a published checkpoint, or a folder. Set KERAS_BACKEND to
+choose the backend.
 """
 
 import time
@@ -23,6 +25,7 @@ def finetune(
     seed=0,
     limit=None,
     load_weights=True,
+    negatives=False,
     **compile_arguments,
 ):
     """Trains on STS-B; returns the model and its scores on the validation part."""
@@ -35,8 +38,11 @@ def finetune(
     )
     model.preprocessor.seed = seed
     model.compile(learning_rate=learning_rate, **compile_arguments)
-    cosines = [label / train.task.maximum for label in train.y]
-    model.fit(train.x, cosines, batch_size=batch_size, epochs=epochs, verbose=2)
+    x, y = train.x, [label / train.task.maximum for label in train.y]
+    if negatives:
+        alike = [k for k, cosine in enumerate(y) if cosine >= 0.8]
+        x, y = tuple([texts[k] for k in alike] for texts in x), None
+    model.fit(x, y, batch_size=batch_size, epochs=epochs, verbose=2)
     return model, keras_bertfam.metrics.compute_metrics(
         train.task.metrics, validation.y, model.similarity(*validation.x)
     )
@@ -50,10 +56,20 @@ def main(
     batch_size: int = 16,
     seed: int = 0,
     limit: Annotated[int | None, typer.Option(help="Only so many pairs.")] = None,
+    negatives: Annotated[
+        bool, typer.Option("--negatives", help="Tell pairs that are alike from others.")
+    ] = False,
 ):
     start = time.perf_counter()
     model, scores = finetune(
-        preset, data, epochs, learning_rate, batch_size, seed, limit
+        preset,
+        data,
+        epochs,
+        learning_rate,
+        batch_size,
+        seed,
+        limit,
+        negatives=negatives,
     )
     for name, score in scores.items():
         print(f"{name} {score:.4f}")

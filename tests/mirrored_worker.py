@@ -194,6 +194,33 @@ def a_packed_row(strategy):
     return found
 
 
+def compared_texts(strategy):
+    """Losses and weights where texts of all replicas are compared, by both ways."""
+    found = []
+    for scope, rows in (
+        (tf.distribute.get_strategy().scope(), None),
+        (strategy.scope(), None),
+        (strategy.scope(), 1),
+    ):
+        with scope:
+            tokenizer = fine_tuning.make_tokenizer()
+            preprocessor = tasks.TextEmbedderPreprocessor(tokenizer, 24)
+            backbone = fine_tuning.make_backbone(num_layers=1)
+            model = tasks.TextEmbedder(backbone, preprocessor)
+            model.compile(
+                keras.optimizers.SGD(0.1),
+                tasks.InBatchNegatives(symmetric=True),
+                gradient_cache_rows=rows,
+            )
+        texts, _ = fine_tuning.texts(7)  # of unequal replicas
+        x = (texts, texts[::-1], texts[1:] + texts[:1])
+        batches = tf.data.Dataset.from_tensor_slices(x).batch(7)
+        losses = model.fit(batches, epochs=2, verbose=0).history["loss"]
+        weights = [v.numpy().ravel().tolist() for v in model.trainable_variables]
+        found.append((losses, sum(weights, [])))
+    return found
+
+
 def main():
     cpu = tf.config.list_physical_devices("CPU")[0]
     configuration = [tf.config.LogicalDeviceConfiguration()] * 2
@@ -215,6 +242,7 @@ def main():
         "decayed": decayed(strategy),
         "lamb": lamb(strategy),
         "a_packed_row": a_packed_row(strategy),
+        "compared_texts": compared_texts(strategy),
     }
     print(json.dumps(results))
 

@@ -177,6 +177,16 @@ def test_a_packed_row_for_two_replicas_trains_as_on_one_device(mirrored):
         np.testing.assert_allclose(two, one, atol=1e-5)
 
 
+@tensorflow_only
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_texts_of_all_replicas_are_compared(mirrored):
+    expected, *others = mirrored["compared_texts"]
+    for received in others:
+        for one, two in zip(expected, received, strict=True):
+            np.testing.assert_allclose(two, one, atol=1e-5)
+
+
 def free_ports(count):
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]

@@ -111,3 +111,6 @@ def test_embedder(preset, tmp_path):
     finetune = load("finetune_embedder").finetune
     model, scores = finetune(preset, data, epochs=2, learning_rate=1e-2, **FAST)
     assert scores["spearman"] > 0.9
+    settings = {"epochs": 1, "negatives": True, **FAST}
+    _, scores = finetune(preset, data, **settings)
+    assert -1 <= scores["spearman"] <= 1

@@ -3,8 +3,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.tasks import MaskedCrossentropy, losses
-from keras_bertfam.tasks.finetuning.text_embedder import CosineSimilarityError
+from keras_bertfam.tasks import CosineSimilarityError, MaskedCrossentropy, losses
 from keras_bertfam.tasks.losses import (
     DetectionCrossentropy,
     Perplexity,

@@ -130,21 +130,24 @@ def _begins_with_text(y):
     return isinstance(y, (str, bytes))
 
 
-def as_texts(x: Any) -> TFTensor | tuple[TFTensor, TFTensor]:
+def as_texts(x: Any, most: int | None = 2) -> TFTensor | tuple[TFTensor, ...]:
     """Convert texts, or pairs of them, to string tensors.
 
     Args:
         x: texts; or pairs: a tuple of two batches of texts, or a list of tuples of
             two strings, as `list(zip(first, second))`. A list of lists could mean
             either, and is refused.
+        most: 2, or `None` for tuples of any number from 2.
 
     Raises:
         ValueError: if they aren't strings of the right rank, or pairs.
     """
     if isinstance(x, list) and x and isinstance(x[0], (list, tuple)):
-        x = _columns_of_pairs(x)
+        x = _columns_of_pairs(x, most)
     if not isinstance(x, tuple):
         return as_strings(x)
+    if most is None and len(x) > 1:
+        return tuple(map(as_strings, x))
     if len(x) != 2:
         raise ValueError(
             "A tuple `x` must hold two batches of strings, sentence pairs; give a "
@@ -160,12 +163,14 @@ def is_pairs(x: Any) -> bool:
     )
 
 
-def _columns_of_pairs(x):
+def _columns_of_pairs(x, most):
+    count = 2 if most else max(2, len(x[0]))
     for row, pair in enumerate(x):
-        if not isinstance(pair, tuple) or len(pair) != 2:
+        if not isinstance(pair, tuple) or len(pair) != count:
+            of = "two" if count == 2 else count
             raise ValueError(
-                "`x` must be strings, or pairs: a list of tuples of two strings, or a "
-                f"tuple of two lists. Received: {pair!r}, in row {row}."
+                f"`x` must be strings, or pairs: a list of tuples of {of} strings, or "
+                f"a tuple of {of} lists. Received: {pair!r}, in row {row}."
             )
     return tuple(map(list, zip(*x, strict=True)))
 

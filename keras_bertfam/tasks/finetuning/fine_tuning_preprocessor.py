@@ -249,7 +249,7 @@ class FineTuningPreprocessor(
         check_at_least(1, pool=pool)
         given = isinstance(data, tf.data.Dataset)
         examples: Any = data if given else self.from_arrays(*data)
-        if len(examples.element_spec) not in (2, 3):
+        if not self.takes_elements(examples.element_spec):
             raise ValueError(
                 "`data` must have `(x, y)` or `(x, y, sample_weight)`. "
                 f"Received: element_spec={examples.element_spec}."
@@ -277,6 +277,10 @@ class FineTuningPreprocessor(
     def batcher(self, examples: TFDataset, batch_size: int) -> Batcher:
         """Make what cuts the featurised chunks of a pass into batches, by a seed."""
         return lambda chunks, seed: batches_by_length(chunks, batch_size, seed)
+
+    def takes_elements(self, spec: Any) -> bool:
+        """Tell whether a dataset has examples, by its `element_spec`."""
+        return len(spec) in (2, 3)
 
     @as_written
     def from_dataset(self, data: TFDataset) -> TFDataset:

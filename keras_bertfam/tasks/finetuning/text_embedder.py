@@ -7,10 +7,16 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bertfam.arguments import checked
+from keras_bertfam.arguments import check_number, checked
+from keras_bertfam.autograph import as_written
 from keras_bertfam.presets.checkpoints import sentence_transformers
 from keras_bertfam.presets.checkpoints.sentence_transformers import POOLINGS
 from keras_bertfam.presets.converting.heads import BACKBONE
+from keras_bertfam.tasks.finetuning.embedding_losses import (
+    NegativesOrSimilarities,
+    cosine,
+    unit,
+)
 from keras_bertfam.tasks.finetuning.fine_tuning import (
     FineTuningTask,
     inputs_of,
@@ -19,9 +25,10 @@ from keras_bertfam.tasks.finetuning.fine_tuning import (
 )
 from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
     TextEmbedderPreprocessor,
+    are_texts,
     vector_signatures,
 )
-from keras_bertfam.tasks.losses import WeightedMeanLoss, without_last
+from keras_bertfam.tasks.gradient_cache import in_chunks
 from keras_bertfam.tasks.summary import (
     check_layout,
     flat_rows,
@@ -40,54 +47,6 @@ _SETTINGS = (
     "projection_bias",
     "prompts",
 )
-
-
-@keras.saving.register_keras_serializable("keras_bertfam")
-class CosineSimilarityError(WeightedMeanLoss):
-    """Weighted mean of `(y_true - cosine) ** 2`, the cosine of two vectors.
-
-    Call arguments:
-        y_true: float tensor `(batch,)`, or `(batch, slots)`.
-        y_pred: float tensor of that shape with axes `(2, width)` besides.
-        sample_weight: float tensor as `y_true`; all one if missing.
-
-    Returns:
-        float32 scalar.
-
-    Example:
-
-    ```python
-    from keras_bertfam.tasks.finetuning.text_embedder import CosineSimilarityError
-    loss = CosineSimilarityError()
-    loss([1.0], [[[1.0, 0.0], [0.0, 1.0]]])  # 1.0
-    ```
-
-    Reference: [Reimers and Gurevych, 2019](https://arxiv.org/abs/1908.10084),
-    section 3.
-    """
-
-    def __init__(self, name: str = "cosine_similarity_error", **kwargs: Any) -> None:
-        super().__init__(name=name)
-
-    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        if len(y_pred.shape) not in (3, 4) or y_pred.shape[-2] not in (None, 2):
-            raise ValueError(
-                "`x` must be pairs of texts, `(batch, 2, length)`, where `y` has their "
-                f"similarities. Received: vectors of the shape {tuple(y_pred.shape)}."
-            )
-        y_true = without_last(y_true, len(y_pred.shape) - 2)
-        y_true, y_pred = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
-        return ops.square(y_true - cosine(y_pred[..., 0, :], y_pred[..., 1, :]))
-
-
-def cosine(a: Tensor, b: Tensor) -> Tensor:
-    """Compute the cosine of the angle between vectors, along the last axis."""
-    return ops.sum(_unit(a) * _unit(b), axis=-1)
-
-
-def _unit(x):
-    squares = ops.sum(ops.square(x), axis=-1, keepdims=True)
-    return x * ops.rsqrt(ops.maximum(squares, 1e-24))
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -111,18 +70,21 @@ class TextEmbedder(TextVectors, FineTuningTask):
         projection_activation: str or `None`. Its activation.
         projection_bias: bool. Whether it has a bias.
         prompts: dict or `None`. What `encode()` puts before texts, by their kind:
-            `"query"`, and `"passage"` or `"document"`.
+            `"query"`, and `"passage"` or `"document"`. So does training by a loss that
+            tells queries from passages.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
         inputs: dict of tensors, those of the backbone, `(batch, length)`, or
-            `(batch, 2, length)` of pairs; of packed rows `(batch, length)` with
-            `sequence_starts`, int `(batch, max_sequences, 2)`: where the texts of
-            each pair begin, which `sequence_ids` number in that order from 1.
+            `(batch, texts, length)` of tuples, such as pairs; of packed rows `(batch,
+            length)` with `sequence_starts`, int `(batch, max_sequences, texts)`: where
+            the texts of each tuple begin, which `sequence_ids` number in that order
+            from 1.
 
     Returns:
-        float32 tensor `(batch, width)`, of pairs `(batch, 2, width)`, of packed rows
-        `(batch, max_sequences, 2, width)`; `width` is `projection_dim` or `hidden_dim`.
+        float32 tensor `(batch, width)`, of tuples `(batch, texts, width)`, of packed
+        rows `(batch, max_sequences, texts, width)`; `width` is `projection_dim` or
+        `hidden_dim`.
 
     Raises:
         ValueError: for an unknown `pooling`.
@@ -132,12 +94,19 @@ class TextEmbedder(TextVectors, FineTuningTask):
 
     `predict()` takes a list of strings and returns their vectors; `encode()` does so
     for `retrieval.Index`, with a title before its text; `similarity()` compares texts.
-    `fit()` takes tuples of two lists, with the similarity of each pair: `compile()`
-    without arguments is Sentence-BERT's regression objective, the mean squared error of
-    the cosine, with AdamW at 2e-5.
 
-    Reference: [Reimers and Gurevych, 2019](https://arxiv.org/abs/1908.10084),
-    section 3.
+    `fit()` takes tuples of lists, or a `tf.data.Dataset` of tuples of strings.
+    `fit((queries, passages))`, or `(queries, passages, negatives, ...)`, trains with
+    in-batch negatives, and `fit((texts, texts))` is unsupervised SimCSE, where only
+    dropout tells a text from itself. `fit((first, second), similarities)` is
+    Sentence-BERT's regression objective, the mean squared error of the cosine. These
+    are what `compile()` without arguments does, with AdamW at 2e-5;
+    `compile(loss=...)` takes others: `InBatchNegatives` with its arguments,
+    `GuidedNegatives`, `CoSENT`, `TripletMargin`, `MarginError`, `ScoreDistillation`,
+    `VectorDistillation`, and `Matryoshka` around one of them.
+
+    References: [Reimers and Gurevych, 2019](https://arxiv.org/abs/1908.10084), section
+    3; [Gao et al., 2021](https://arxiv.org/abs/2104.08821).
 
     Example:
 
@@ -149,6 +118,7 @@ class TextEmbedder(TextVectors, FineTuningTask):
     model = keras_bertfam.tasks.TextEmbedder(backbone, preprocessor)
     model.predict(["A cat sits.", "A dog."]).shape  # (2, 128)
     model.similarity(["A cat sits."], ["A cat is sitting."])  # [0.97]
+    model.fit((["Who purrs?", "Who barks?"], ["A cat.", "A dog."]))
     ```
     """
 
@@ -203,9 +173,59 @@ class TextEmbedder(TextVectors, FineTuningTask):
             )
             self.projection.build((None, backbone.hidden_dim))
         self.built = True
+        self._gradient_cache_rows: int | None = None
+        self._texts_of_steps: dict[str, Any] = {}
         self.compile_by_default()
 
+    @checked
+    def compile(
+        self,
+        optimizer: str | keras.optimizers.Optimizer = "auto",
+        loss: Any = "auto",
+        *,
+        metrics: Any = None,
+        gradient_cache_rows: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Compile as other fine-tuning tasks do, for batches of any size.
+
+        Args:
+            optimizer, metrics: see `TextClassifier.compile`.
+            loss: `"auto"`, `InBatchNegatives()` of texts without labels and
+                `CosineSimilarityError()` with similarities; or another loss.
+            gradient_cache_rows: int or `None`. Of how many examples (of packed rows, of
+                how many rows) a step holds all that the gradient needs at a time. The
+                vectors of a batch are computed in such parts, and each part again for
+                its gradient: a third more time, and a batch of 2,048 pairs takes the
+                memory of so many. The gradient is the same. `None` for whole batches.
+            **kwargs: other arguments of `compile`, such as `learning_rate`.
+
+        Reference: [Gao et al., 2021](https://arxiv.org/abs/2101.06983), section 3.
+        """
+        if gradient_cache_rows is not None:
+            check_number("gradient_cache_rows", gradient_cache_rows, 1)
+        super().compile(optimizer, loss, metrics=metrics, **kwargs)
+        self._gradient_cache_rows = gradient_cache_rows
+        if self.preprocessor is not None:
+            checks = getattr(self.loss, "of_similarities", False)
+            self.preprocessor.expect_similarities(checks)
+
+    def get_compile_config(self) -> Config:
+        config = super().get_compile_config()
+        rows = self._gradient_cache_rows
+        return {**config, "gradient_cache_rows": rows} if config else config
+
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
+        rows = self._gradient_cache_rows
+        batch = inputs["token_ids"].shape[0]
+        if not training or rows is None or (batch is not None and batch <= rows):
+            return self._vectors(inputs, training)
+        layers = [each for each in (self.backbone, self.projection) if each is not None]
+        return in_chunks(
+            lambda part: self._vectors(part, training), layers, inputs, rows
+        )
+
+    def _vectors(self, inputs, training):
         shape: Any = (-1,)
         if "sequence_starts" in inputs:
             shape = (-1, *inputs["sequence_starts"].shape[1:])
@@ -220,7 +240,7 @@ class TextEmbedder(TextVectors, FineTuningTask):
         vectors = ops.reshape(vectors, (*shape, self.backbone.hidden_dim))
         if self.projection is not None:
             vectors = ops.cast(self.projection(vectors), "float32")
-        return _unit(vectors) if self.normalize else vectors
+        return unit(vectors) if self.normalize else vectors
 
     def _pooled(self, inputs, training):
         """Pool what stands for each sequence, of its tokens' states."""
@@ -256,8 +276,81 @@ class TextEmbedder(TextVectors, FineTuningTask):
         for vector in self.predict(inputs_of(columns), verbose=0):
             yield {"embedding": vector.tolist()}
 
-    def default_loss(self) -> CosineSimilarityError:
-        return CosineSimilarityError()
+    def default_loss(self) -> NegativesOrSimilarities:
+        return NegativesOrSimilarities()
+
+    @as_written
+    def preprocess_samples(
+        self, x: Any, y: Any = None, sample_weight: Any = None
+    ) -> Any:
+        if self.preprocessor is None or y is not None or not isinstance(x, tuple):
+            return super().preprocess_samples(x, y, sample_weight)
+        x = self._with_prompts(self.preprocessor.as_tensors(x), y)
+        return self.preprocessor.of_texts(x, sample_weight)
+
+    @checked
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
+        if "validation_data" in kwargs:
+            kwargs["validation_data"] = _in_one(kwargs["validation_data"])
+        self._expect("train_function", x)
+        return super().fit(_in_one(x), y, batch_size, epochs, **kwargs)
+
+    @checked
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        sample_weight: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        self._expect("test_function", x)
+        return super().evaluate(_in_one(x), y, batch_size, sample_weight, **kwargs)
+
+    @checked
+    def predict(
+        self, x: Any = None, batch_size: int | None = None, **kwargs: Any
+    ) -> Any:
+        if not self._takes_raw(x) or kwargs.get("steps") is not None:
+            return super().predict(x, batch_size, **kwargs)
+        texts, of_each = self.preprocessor.one_by_one(x)
+        vectors = super().predict(texts, batch_size, **kwargs)
+        if of_each is None:
+            return vectors
+        return vectors.reshape(-1, of_each, vectors.shape[-1])
+
+    def _expect(self, function, x):
+        """Trace a step anew for examples of another number of texts.
+
+        TensorFlow would trace a step of any number, and losses read it.
+        """
+        texts = _texts_of(x)
+        if self._texts_of_steps.get(function, texts) != texts:
+            setattr(self, function, None)
+        self._texts_of_steps[function] = texts
+
+    def _rows(self, x, y=None, sample_weight=None):
+        if self._takes_raw(x):
+            x = self._with_prompts(self.preprocessor.as_tensors(x), y)
+        return super()._rows(x, y, sample_weight)
+
+    def _with_prompts(self, texts, y):
+        """Put prompts before tuples of texts, if the loss tells their roles."""
+        by_default = isinstance(self.loss, NegativesOrSimilarities)
+        has_roles = getattr(self.loss, "has_roles", False)
+        has_roles = has_roles and not (by_default and y is not None)
+        if not (self.prompts and has_roles and isinstance(texts, tuple)):
+            return texts
+        query, *passages = texts
+        before = self._prompt("passage")
+        return (self._prompt("query") + query, *(before + x for x in passages))
 
     @checked
     def similarity(
@@ -330,6 +423,8 @@ class TextEmbedder(TextVectors, FineTuningTask):
         return [self.backbone, self.projection], settings
 
     def _report(self, x, labels, given, batch_size, worst):
+        if given is None:
+            raise ValueError("`y` must be similarities. Received: None.")
         cosines = self.similarity(*texts_of(x).values(), batch_size)
         return report_of_numbers(self, x, labels, cosines, worst)
 
@@ -357,3 +452,29 @@ class TextEmbedder(TextVectors, FineTuningTask):
         ```
         """
         sentence_transformers.export(self, path)
+
+
+@as_written
+def _in_one(x):
+    """Make one input of the texts of a dataset's tuples, which aren't `(x, y)`."""
+    if not (hasattr(x, "element_spec") and are_texts(x.element_spec)):
+        return x
+    if x.element_spec[0].shape.rank == 0:
+        raise ValueError(
+            "`x` must be a dataset of batches. Received: one of single texts. Call "
+            "`preprocessor.dataset(x, batch_size=...)`, which shuffles and batches."
+        )
+    return x.map(lambda *texts: (texts,))
+
+
+def _texts_of(x):
+    """Tell of how many texts each example is: what the shapes of a step depend on."""
+    spec = getattr(x, "element_spec", x)
+    if spec is not x and isinstance(spec, tuple) and not are_texts(spec):
+        spec = spec[0]
+    if isinstance(spec, dict):
+        name = "sequence_starts" if "sequence_starts" in spec else "token_ids"
+        return tuple(getattr(spec.get(name), "shape", ()))[1:]
+    if isinstance(spec, list) and spec and isinstance(spec[0], tuple):
+        spec = spec[0]
+    return len(spec) if isinstance(spec, tuple) else 1

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.labels import (
     check_values,
     finite_numbers,
@@ -12,15 +13,54 @@ from keras_bertfam.layers.data.labels import (
 )
 from keras_bertfam.layers.data.pairs.passages import refuse_too_long
 from keras_bertfam.layers.data.pairs.segments import truncate_pair
-from keras_bertfam.layers.data.user_inputs import as_label_tensor, as_strings, is_pairs
+from keras_bertfam.layers.data.user_inputs import (
+    as_label_tensor,
+    as_rows,
+    as_strings,
+    as_texts,
+    check_equally_many,
+    is_pairs,
+)
 from keras_bertfam.serving import Signature, text_signatures
 from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocessor
-from keras_bertfam.types import Model, TFTensor
+from keras_bertfam.types import Model, TFDataset, TFTensor
 
 _SINGLE = (
     "`x` must be pairs, a tuple of two batches of texts or a list of tuples of two, "
     "where `y` has their similarities. Received: single texts."
 )
+_ALONE = (
+    "`x` must be tuples of texts where there is no `y`: `(queries, passages)`, "
+    "`(queries, passages, negatives)`, or `(texts, texts)`, which dropout tells "
+    "apart. Received: single texts."
+)
+_TEXTS_AS_LABELS = (
+    "`y` must be numbers. Received: strings. Texts that belong together are one "
+    "argument, a tuple: `fit((queries, passages))`."
+)
+# Ids of texts are less, so that float32 holds them.
+_ID_LIMIT = 2**24
+
+
+def text_ids(x: Any) -> TFTensor:
+    """Number texts, so that equal ones have equal numbers. Works in a graph.
+
+    Args:
+        x: tuple of string tensors `(batch,)`.
+
+    Returns:
+        int32 tensor `(batch, len(x))`, of numbers that few other texts have.
+    """
+    ids = tf.strings.to_hash_bucket_fast(tf.stack(x, axis=1), _ID_LIMIT)
+    return tf.cast(ids, tf.int32)
+
+
+def are_texts(spec: Any) -> bool:
+    """Tell whether the elements of a dataset are tuples of texts, without labels."""
+    parts = spec if isinstance(spec, tuple) else ()
+    return len(parts) > 1 and all(
+        getattr(part, "dtype", None) == tf.string for part in parts
+    )
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -32,25 +72,28 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
         sequence_length: int. Defaults to `128`.
         **kwargs: `layout`, `buckets`, `seed` and `packed` of
             `TextClassifierPreprocessor`. The texts of a pair share a row, so packed
-            rows are of `2 * sequence_length` tokens.
+            rows are of `2 * sequence_length` tokens, of tuples of more texts of more.
 
     Call arguments:
         x: string, list of strings or string tensor of shape `(batch,)`; or a
-            tuple of two of them or a list of tuples of two strings, pairs. KerasHub
+            tuple of several of them or a list of tuples of strings: a query, what
+            belongs to it, and any number of texts that don't. KerasHub
             takes a tuple that is the only argument for `(x, y)`: pass `None` as `y`
             then.
-        y: the similarity of each pair, numbers from -1 to 1 of shape `(batch,)`,
-            or `None`.
+        y: what the loss of the task learns from: the similarity of each pair, numbers
+            from -1 to 1 of shape `(batch,)`; numbers of another shape for a loss that
+            takes these; or `None`.
         sample_weight: float tensor of shape `(batch,)`, or `None`.
 
     Returns:
         `x`, `(x, y)` or `(x, y, sample_weight)`, as given. `x` is a dict of
-        `token_ids` and `segment_ids`, int32 `(batch, length)`, or `(batch, 2,
-        length)` of pairs, and `padding_mask`, bool of that shape.
+        `token_ids` and `segment_ids`, int32 `(batch, length)`, or `(batch, texts,
+        length)` of tuples, and `padding_mask`, bool of that shape. `dataset` gives
+        tuples without labels ids of their texts, int32 `(batch, texts)`, as `y`.
 
     Raises:
-        ValueError: for labels that aren't numbers from -1 to 1 (in a graph a
-            `tf.errors.InvalidArgumentError`).
+        ValueError: for labels that aren't numbers, or similarities that aren't from -1
+            to 1 (in a graph a `tf.errors.InvalidArgumentError`).
 
     Example:
 
@@ -62,25 +105,41 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._columns = 2
+        self._expects_similarities = True
         super().__init__(*args, **kwargs)
         self._sizes_in_graph = self.in_graph(
             lambda texts: self.tokenize(texts).row_lengths()
         )
 
+    def expect_similarities(self, expected: bool) -> None:
+        """Say whether a label of each example is its similarity, from -1 to 1.
+
+        Args:
+            expected: bool. `False` for any numbers, as the loss of the task takes.
+        """
+        if expected != self._expects_similarities:
+            self._expects_similarities = expected
+            self._call_in_graph = self.in_graph(self._call)  # which has the old one
+
     def features(self, x: Any) -> dict[str, TFTensor]:
         budget = self.sequence_length - self._layout.specials(1)
         parts = [self.tokenize(text) for text in tf.nest.flatten(x)]
         rows = self.lay_out(truncate_pair([tf.concat(parts, 0)], budget))
-        if len(parts) == 1:
+        texts = len(parts)
+        if texts == 1:
             return rows
         count = tf.cast(parts[0].nrows(), tf.int32)
-        order = tf.range(count)[:, None] + [[0, count]]
+        order = tf.range(count)[:, None] + count * tf.range(texts)
         return {
             name: tf.RaggedTensor.from_uniform_row_length(
-                tf.gather(value, tf.reshape(order, [-1])), 2
+                tf.gather(value, tf.reshape(order, [-1])), texts
             )
             for name, value in rows.items()
         }
+
+    def as_tensors(self, x: Any) -> Any:
+        return as_texts(x, most=None)
 
     def check_lengths(self, texts: Any) -> None:
         """Raise a `ValueError` for a text, of a list of strings, that is too long."""
@@ -89,47 +148,147 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
             over = sizes.numpy() + self._layout.specials(1) - self.sequence_length
         refuse_too_long(over, self.sequence_length)
 
+    def from_arrays(self, x: Any, y: Any, sample_weight: Any = None) -> TFDataset:
+        texts = self._as_batch(x)
+        self._columns = len(texts) if isinstance(texts, tuple) else 1
+        if y is not None:
+            return super().from_arrays(x, y, sample_weight)
+        if self._columns == 1:
+            raise ValueError(_ALONE)
+        check_equally_many({"x": texts})
+        if sample_weight is not None:
+            sample_weight = self.as_weights(sample_weight)
+            sample_weight = finite_numbers(sample_weight, "sample_weight")
+        return as_rows(texts, tf.zeros([texts[0].shape[0], 0]), sample_weight)
+
+    def takes_elements(self, spec: Any) -> bool:
+        return are_texts(spec) or super().takes_elements(spec)
+
+    @as_written
+    def from_dataset(self, data: TFDataset) -> TFDataset:
+        spec = data.element_spec
+        if are_texts(spec):
+            self._columns = len(spec)
+            return data.map(lambda *texts: (texts, tf.zeros([0])))
+        x = spec[0]
+        self._columns = len(x) if isinstance(x, tuple) else 1
+        return data.map(lambda x, y, *rest: (x, _as_numbers(y), *rest))
+
+    def one_by_one(self, x: Any) -> tuple[TFTensor, int | None]:
+        """Make one batch of all texts of tuples, an example's after the other's.
+
+        Args:
+            x: what the call takes, a batch.
+
+        Returns:
+            A string tensor, and how many texts each example has; `None` of texts that
+            are alone.
+        """
+        texts = self._as_batch(x)
+        if not isinstance(texts, tuple):
+            return texts, None
+        check_equally_many({"x": texts})
+        with tf.device("CPU:0"):
+            return tf.reshape(tf.stack(texts, axis=1), [-1]), len(texts)
+
+    def of_texts(self, x: Any, sample_weight: Any = None) -> Any:
+        """Make rows of tuples of texts, with the ids of these as `y`.
+
+        Args:
+            x: tuple of string tensors `(batch,)`, or lists of strings.
+            sample_weight: float tensor `(batch,)` or `None`.
+
+        Returns:
+            A tuple of the dict of rows and the ids; and the weights, if given.
+        """
+        texts = self.as_tensors(x)
+        with tf.device("CPU:0"):
+            ids = text_ids(texts)
+        if sample_weight is None:
+            return self(x, None), ids
+        rows = self(x, None)
+        weights = finite_numbers(tf.convert_to_tensor(sample_weight), "sample_weight")
+        return rows, ids, tf.cast(one_each(weights, "sample_weight"), tf.float32)
+
+    def _featurize(self, x, y, sample_weight):
+        ids = None
+        if y is not None and y.shape.rank == 2 and y.shape[1] == 0:
+            # No labels, as `from_arrays` and `from_dataset` say it.
+            ids, y = text_ids(x), None
+        x, y, sample_weight = super()._featurize(x, y, sample_weight)
+        return x, y if ids is None else ids, sample_weight
+
     def targets(self, x: Any, y: TFTensor) -> TFTensor:
-        if x is not None and x["token_ids"].shape.rank == 2:
+        similarities = y.shape.rank in (0, 1) or y.shape[1:] == [1]
+        if similarities and x is not None and x["token_ids"].shape.rank == 2:
             raise ValueError(_SINGLE)
-        numbers = finite_numbers(one_each(y))
+        numbers = finite_numbers(one_each(y) if similarities else y)
+        if not (similarities and self._expects_similarities):
+            return numbers
         valid = tf.abs(numbers) <= 1
         return check_values(numbers, y, valid, "cosines, numbers from -1 to 1")
 
     def as_labels(self, y: Any, x: Any) -> Any:
-        if not is_pairs(x):
+        y = _as_numbers(as_label_tensor(y))
+        if y.shape.rank == 1 and not is_pairs(x):
             raise ValueError(_SINGLE)
-        return self.targets(None, as_label_tensor(y))
+        return self.targets(None, y)
+
+    def pad(
+        self, example: tuple[Any, Any, Any], buckets: list[int] | None = None
+    ) -> tuple[Any, Any, Any]:
+        x, y, sample_weight = super().pad(example, buckets)
+        # Ragged rows that were gathered don't tell how many texts an example has.
+        texts = {
+            name: tf.ensure_shape(value, [value.shape[0], self._columns, None])
+            for name, value in x.items()
+            if value.shape.rank == 3 and value.shape[1] is None
+        }
+        return {**x, **texts}, y, sample_weight
 
     @property
     def row_length(self) -> int:
-        return 2 * self.sequence_length
+        return self._columns * self.sequence_length
 
     def as_sequences(
         self, x: dict[str, TFTensor], y: TFTensor, sample_weight: TFTensor
     ) -> dict[str, TFTensor]:
+        if x["token_ids"].shape.rank == 2:
+            x = {
+                name: tf.RaggedTensor.from_uniform_row_length(value, 1)
+                for name, value in x.items()
+            }
+        texts = x["token_ids"].shape[1]
         sizes = x["token_ids"].values.row_lengths()
-        second = tf.repeat(tf.range(tf.size(sizes)) % 2, sizes)
+        column = tf.repeat(tf.range(tf.size(sizes)) % texts, sizes)
+        lengths = tf.reshape(tf.cast(sizes, tf.int32), [-1, texts])
         parts = {name: value.merge_dims(1, 2) for name, value in x.items()}
         return {
             **parts,
-            "second": parts["token_ids"].with_flat_values(second),
-            "first_length": tf.cast(sizes[::2], tf.int32),
+            "column": parts["token_ids"].with_flat_values(column),
+            "text_starts": tf.cumsum(lengths, axis=1, exclusive=True),
             "y": y,
             "sample_weight": sample_weight,
         }
 
     def as_example(self, rows: dict[str, TFTensor]) -> tuple[Any, TFTensor, TFTensor]:
         x, y, sample_weight = super().as_example(rows)
-        pairs, starts = x["sequence_ids"], x["sequence_starts"]
+        tuples, starts = x["sequence_ids"], x["sequence_starts"]
+        inside = x.pop("text_starts")
         # The texts of the first pair are 1 and 2, those of the second 3 and 4, ...
-        texts = tf.where(pairs > 0, 2 * pairs - 1 + x.pop("second"), 0)
-        seconds = starts + x.pop("first_length")
+        column = x.pop("column")
+        texts = tf.where(tuples > 0, inside.shape[-1] * (tuples - 1) + 1 + column, 0)
         both = {
             "sequence_ids": texts,
-            "sequence_starts": tf.stack([starts, seconds], -1),
+            "sequence_starts": starts[..., None] + inside,
         }
         return {**x, **both}, y, sample_weight
+
+
+def _as_numbers(y):
+    if y.dtype == tf.string:
+        raise ValueError(_TEXTS_AS_LABELS)
+    return tf.cast(y, tf.float32)
 
 
 def vector_signatures(

@@ -1,10 +1,20 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
-from keras_bertfam.tasks import TextEmbedder, TextEmbedderPreprocessor
-from keras_bertfam.tasks.finetuning.text_embedder import CosineSimilarityError
+from keras_bertfam.tasks import (
+    CoSENT,
+    CosineSimilarityError,
+    GuidedNegatives,
+    MarginError,
+    Matryoshka,
+    ScoreDistillation,
+    TextEmbedder,
+    TextEmbedderPreprocessor,
+    VectorDistillation,
+)
 from tests import tiny_fine_tuning as tiny
 
 TEXTS = ["the cat sat on the mat", "a dog", ""]
@@ -123,3 +133,99 @@ def test_round_trips(tmp_path):
 
 def test_mixed_precision():
     assert outputs(make(dtype="mixed_bfloat16")).dtype == "float32"
+
+
+def pairs_of(count, negatives=0):
+    """Queries of two words, and as passages the words in the other order."""
+    texts, _ = tiny.texts(count)
+    turned = [" ".join(text.split()[::-1]) for text in texts]
+    others = [texts[(k + 1) % count] for k in range(count)]
+    return (texts, turned, *[others] * negatives)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("negatives", [0, 2])
+def test_fit_on_texts_that_belong_together(negatives):
+    model = make()
+    x = pairs_of(24, negatives)
+    before = model.evaluate(x, batch_size=8, verbose=0)
+    model.fit(x, batch_size=8, epochs=4, verbose=0, validation_data=(x,))
+    after = model.evaluate(x, batch_size=8, verbose=0)
+    assert after < 0.8 * before
+    # A list of tuples, and a dataset of them.
+    listed = list(zip(*x, strict=True))
+    assert model.evaluate(listed, batch_size=8, verbose=0) == pytest.approx(after)
+    data = tf.data.Dataset.from_tensor_slices(x).batch(8)
+    assert model.evaluate(data, verbose=0) == pytest.approx(after)
+    model.fit(data, epochs=1, verbose=0, validation_data=data)
+    rows = model.preprocessor.dataset(data.unbatch(), batch_size=8)
+    assert model.fit(rows, verbose=0).history["loss"][0] > 0
+
+
+@pytest.mark.slow("release")
+def test_packed_tuples():
+    model = make()
+    x = pairs_of(8, 1)
+    padded = model.evaluate(x, batch_size=8, verbose=0)
+    preprocessor = TextEmbedderPreprocessor(tiny.make_tokenizer(), 8, packed=True)
+    packed = TextEmbedder(model.backbone, preprocessor)
+    rows = packed.preprocessor.dataset((x, None), batch_size=8)
+    inputs, ids, weights = next(iter(rows))
+    assert inputs["sequence_starts"].shape[2:] == (3,) and ids.shape[2:] == (3,)
+    packed.compile(jit_compile=model.jit_compile)
+    if weights.numpy().sum() == 8:  # all in one batch
+        short = TextEmbedderPreprocessor(tiny.make_tokenizer(), 8)
+        model = tiny.compiled(TextEmbedder(model.backbone, short))
+        padded = model.evaluate(x, batch_size=8, verbose=0)
+        received = packed.evaluate(rows, verbose=0)
+        assert received == pytest.approx(padded, rel=1e-4)
+
+
+@pytest.mark.slow("release")
+def test_fit_by_a_teacher():
+    texts, _ = tiny.texts(16)
+    teacher, x = make(), pairs_of(16, 1)
+    teacher.backbone.set_weights([w + 0.1 for w in teacher.backbone.get_weights()])
+    model = make(normalize=False)
+    scores = np.random.default_rng(0).normal(size=(16, 2))
+    for loss, inputs, y in (
+        (GuidedNegatives(), x, teacher.predict(x, verbose=0)),
+        (MarginError(), x, scores),
+        (ScoreDistillation(), x, scores.tolist()),
+        (VectorDistillation(), texts, teacher.predict(texts, verbose=0)),
+        (Matryoshka(CoSENT(), [16, 4]), x[:2], [k % 6 for k in range(16)]),
+    ):
+        tiny.compiled(model, loss=loss, learning_rate=1e-3)
+        before = model.evaluate(inputs, y, verbose=0)
+        model.fit(inputs, y, batch_size=8, epochs=5, verbose=0)
+        assert model.evaluate(inputs, y, verbose=0) < before
+
+
+def test_prompts_by_role():
+    model = make(prompts={"query": "cat ", "passage": "dog "})
+    x = (["a mat"], ["the cat"], ["the mat"])
+    rows = next(iter(model._batched(model._rows(x), 1)))[0]["token_ids"]
+    expected = model.preprocessor(
+        (["cat a mat"], ["dog the cat"], ["dog the mat"]), None
+    )
+    np.testing.assert_array_equal(rows, expected["token_ids"])
+    rows = model._rows(x[:2], [0.5]).get_single_element()[0]
+    assert [text.numpy() for text in rows] == [b"a mat", b"the cat"]
+
+
+def test_refused_examples():
+    model = make()
+    with pytest.raises(ValueError, match=r"tuples of texts.*`\(texts, texts\)`"):
+        model.fit(TEXTS)
+    with pytest.raises(ValueError, match=r"`y` must be numbers.*fit\(\(queries"):
+        model.fit(TEXTS, TEXTS)
+    with pytest.raises(ValueError, match="dataset of batches"):
+        model.fit(tf.data.Dataset.from_tensor_slices((TEXTS, TEXTS)))
+    with pytest.raises(ValueError, match="equally many"):
+        model.fit((TEXTS, TEXTS[:2]))
+    with pytest.raises(ValueError, match="similarities. Received: None"):
+        model.report((TEXTS, TEXTS), None)
+    tiny.compiled(model, loss=CoSENT())
+    assert model.evaluate((TEXTS, TEXTS), [5, 1, 3], verbose=0) > 0
+    with pytest.raises(ValueError, match="CoSENT"):
+        model.fit((TEXTS, TEXTS), verbose=0)

@@ -1,0 +1,134 @@
+"""Hard negatives: passages that a search finds, and that don't answer."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from keras_bertfam.arguments import check_number, check_several, checked
+from keras_bertfam.retrieval.index import Index
+from keras_bertfam.retrieval.passages import Passage, as_questions
+
+
+@checked
+def mine_negatives(
+    index: Index,
+    queries: Sequence[str],
+    passages: Sequence[Passage],
+    count: int = 1,
+    *,
+    skip: int = 0,
+    depth: int = 50,
+    margin: float | None = None,
+    relative_margin: float | None = None,
+    max_score: float | None = None,
+    seed: int | None = None,
+    batch_size: int = 32,
+) -> tuple[list[str], ...]:
+    """Find passages that are like those that answer, to train a `TextEmbedder` on.
+
+    A negative is a passage of the index among the first `depth` that are found for a
+    query, but for those that answer it: what `passages` has for the same query, in any
+    row. Margins leave out what scores so high that it is likely to answer as well.
+    Queries for which too few are left are left out.
+
+    Args:
+        index: `Index` with its encoder, of all passages.
+        queries: list of strings. One may be there several times.
+        passages: list of as many passages, which answer them. They needn't be in the
+            index.
+        count: int. Negatives for each row.
+        skip: int. How many of the first that are found are left out.
+        depth: int. How many are looked at, those that are skipped included.
+        margin: float or `None`. By how much the score of a negative has to be less than
+            that of the passage that answers.
+        relative_margin: float or `None`. The same, as a share of that score.
+        max_score: float or `None`. The greatest score of a negative.
+        seed: int or `None`. `None` takes the best that are left, and a seed any of
+            them.
+        batch_size: int, of the encoder.
+
+    Returns:
+        A tuple of lists of equal length: queries, passages, and `count` lists of
+        negatives, all strings, with titles before their texts: what
+        `TextEmbedder.fit()` takes.
+
+    Raises:
+        ValueError: without an encoder, for one that was trained since the index was
+            made, unequally many queries and passages, a `depth` that leaves less than
+            `count`, or if no query has negatives.
+
+    Example:
+
+    ```python
+    model = keras_bertfam.tasks.TextEmbedder.from_preset("my_bert")
+    passages = ["Emma is a novel.", "A cat is an animal.", "So is a dog."]
+    index = keras_bertfam.retrieval.Index.build(passages, model)
+    x = keras_bertfam.retrieval.mine_negatives(
+        index, ["What is a cat?"], passages[1:2])
+    model.fit(x)
+    ```
+
+    References: [Karpukhin et al., 2020](https://arxiv.org/abs/2004.04906), section 3.2;
+    margins as in [Moreira et al., 2024](https://arxiv.org/abs/2407.15831), section 3.
+    """
+    queries = as_questions(queries)
+    check_several("passages", passages, "passages")
+    if len(queries) != len(passages):
+        raise ValueError(
+            "`queries` and `passages` must be equally many. Received: "
+            f"{len(queries)} and {len(passages)}."
+        )
+    check_number("count", count, 1)
+    if depth - skip < count:
+        raise ValueError(
+            "`depth` must leave `count` passages after `skip`. Received: "
+            f"depth={depth}, skip={skip}, count={count}."
+        )
+    if index.encoder is None:
+        raise ValueError(
+            "`index` must have its encoder: give it to `build` or `load`. "
+            "Received: an index without."
+        )
+    answers: dict[str, set[str]] = {}
+    rights = [_as_text(passage) for passage in passages]
+    for query, right in zip(queries, rights, strict=True):
+        answers.setdefault(query, set()).add(right)
+    scores = _scores(index.encoder, queries, passages, batch_size)
+    limits = np.full(len(scores), np.inf if max_score is None else max_score)
+    if margin is not None:
+        limits = np.minimum(limits, scores - margin)
+    if relative_margin is not None:
+        limits = np.minimum(limits, scores - relative_margin * np.abs(scores))
+    rng = None if seed is None else np.random.default_rng(seed)
+    rows = []
+    found = index.find(queries, min(depth, len(index)), batch_size)
+    for row, (query, limit) in enumerate(zip(queries, limits, strict=True)):
+        texts = [
+            text
+            for each in found[row][skip:]
+            if each.score <= limit
+            and (text := _as_text(each.passage)) not in answers[query]
+        ]
+        if len(texts) < count:
+            continue
+        if rng is not None:
+            texts = [texts[k] for k in rng.permutation(len(texts))]
+        rows.append((query, rights[row], *texts[:count]))
+    if not rows:
+        raise ValueError(
+            f"`index` must have {count} negatives for one query at least. Received: "
+            f"none of {len(queries)} has, with depth={depth}, margin={margin}, "
+            f"relative_margin={relative_margin}, max_score={max_score}."
+        )
+    return tuple(map(list, zip(*rows, strict=True)))
+
+
+def _scores(encoder, queries, passages, batch_size):
+    """Score the passages that answer."""
+    ours = encoder.encode(queries, "query", batch_size)
+    theirs = encoder.encode(list(passages), "passage", batch_size)
+    return np.sum(ours * theirs, axis=1)
+
+
+def _as_text(passage):
+    return passage if isinstance(passage, str) else " ".join(passage).strip()

@@ -1,0 +1,879 @@
+"""Losses of vectors: of pairs with and without similarities, and of a teacher's.
+
+`TextEmbedder` gives a vector for each text of an example: a query, what belongs to it,
+and any number of texts that don't. A loss says what each example costs.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Self
+
+import keras
+from keras import ops
+
+from keras_bertfam import distribution
+from keras_bertfam.arguments import checked
+from keras_bertfam.tasks.losses import WeightedMeanLoss, without_last
+from keras_bertfam.types import Config, Tensor
+
+_MASKED = -1e9
+
+
+def cosine(a: Tensor, b: Tensor) -> Tensor:
+    """Compute the cosine of the angle between vectors, along the last axis."""
+    return ops.sum(unit(a) * unit(b), axis=-1)
+
+
+def unit(x: Tensor) -> Tensor:
+    """Give vectors length 1, along the last axis."""
+    squares = ops.sum(ops.square(x), axis=-1, keepdims=True)
+    return x * ops.rsqrt(ops.maximum(squares, 1e-24))
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """A batch of examples as a loss of vectors reads them.
+
+    Attributes:
+        vectors: float32 tensor `(batch, columns, width)`: of each example the vector of
+            its query, of what belongs to it, and of what doesn't.
+        labels: float32 tensor `(batch, ...)`, or `None`.
+        text_ids: int tensor `(batch, columns)`: equal texts have equal ids. `None` with
+            labels.
+        weights: float32 tensor `(batch,)`.
+    """
+
+    vectors: Tensor
+    labels: Tensor | None
+    text_ids: Tensor | None
+    weights: Tensor
+
+    @property
+    def columns(self) -> int:
+        """int: the texts of an example."""
+        return self.vectors.shape[1]
+
+    def labels_of(self, loss: Any, *shape: int) -> Tensor:
+        """Give the labels, of each example of a shape.
+
+        Raises:
+            ValueError: if there are none, or of another shape.
+        """
+        name = type(loss).__name__
+        expected = ", ".join(map(str, ("batch", *shape)))
+        if self.labels is None:
+            raise ValueError(
+                f"`y` must be numbers of the shape ({expected}) for {name}. "
+                "Received: None."
+            )
+        labels = without_last(self.labels, 1 + len(shape))
+        if tuple(labels.shape)[1:] != shape:
+            received = tuple(labels.shape)[1:]
+            raise ValueError(
+                f"`y` must be numbers of the shape ({expected}) for {name}. Received: "
+                f"shape ({', '.join(map(str, ('batch', *received)))})."
+            )
+        return labels
+
+    def refuse_labels(self, loss: Any) -> None:
+        """Raise a `ValueError` if there are labels, which a loss doesn't read."""
+        if self.labels is not None:
+            raise ValueError(
+                f"`y` must be `None` for {type(loss).__name__}, which reads no labels. "
+                f"Received: labels of the shape {tuple(self.labels.shape)}."
+            )
+
+    def need_columns(self, loss: Any, least: int, most: int | None = None) -> None:
+        """Raise a `ValueError` for another number of texts."""
+        if self.columns < least or (most is not None and self.columns > most):
+            raise ValueError(
+                f"`x` must be tuples of {'' if most == least else 'at least '}{least} "
+                f"texts for {type(loss).__name__}. Received: of {self.columns}."
+            )
+
+
+class EmbeddingLoss(WeightedMeanLoss):
+    """Base of the losses of vectors; a subclass defines `losses`.
+
+    The loss of a batch is the mean of its examples' losses by their weights, those of
+    all replicas included.
+
+    Attributes:
+        has_roles: whether the first text of an example is a query and the others are
+            passages, which prompts tell apart.
+        of_similarities: whether labels are cosines, from -1 to 1.
+    """
+
+    has_roles = True
+    of_similarities = False
+
+    def losses(self, examples: Examples) -> Tensor:
+        """Compute the loss of each example, float32 `(batch,)`."""
+        raise TypeError(f"{type(self).__name__} must define `losses`.")
+
+    def __call__(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> Tensor:
+        examples = as_examples(y_true, y_pred, sample_weight)
+        total = ops.sum(self.losses(examples) * examples.weights)
+        return distribution.global_mean(total, ops.sum(examples.weights))
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        return self.losses(as_examples(y_true, y_pred, None))
+
+
+def as_examples(
+    y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None
+) -> Examples:
+    """Make examples of what a loss is called with.
+
+    Args:
+        y_true: ids of texts, int `(..., columns)`, or labels, float `(..., *)`.
+        y_pred: float tensor `(..., columns, width)`; `(batch, width)` of single texts.
+        sample_weight: float tensor `(...)`, or `None`.
+    """
+    vectors = ops.cast(ops.convert_to_tensor(y_pred), "float32")
+    if len(vectors.shape) == 2:
+        vectors = ops.expand_dims(vectors, 1)
+        axes = 1
+    else:
+        axes = len(vectors.shape) - 2
+    columns, width = vectors.shape[-2:]
+    y = ops.convert_to_tensor(y_true)
+    is_int = keras.backend.is_int_dtype(keras.backend.standardize_dtype(y.dtype))
+    are_ids = is_int and tuple(y.shape[axes:]) == (columns,)
+    y = ops.reshape(y, (-1, *y.shape[axes:]))
+    vectors = ops.reshape(vectors, (-1, columns, width))
+    if sample_weight is None:
+        weights = ops.ones_like(vectors[:, 0, 0])
+    else:
+        weights = without_last(sample_weight, axes)
+        weights = ops.cast(ops.reshape(weights, (-1,)), "float32")
+    if are_ids:
+        return Examples(vectors, None, y, weights)
+    return Examples(vectors, ops.cast(y, "float32"), None, weights)
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class CosineSimilarityError(EmbeddingLoss):
+    """Weighted mean of `(y_true - cosine) ** 2`, the cosine of two vectors.
+
+    Call arguments:
+        y_true: float tensor `(batch,)`, or `(batch, slots)`.
+        y_pred: float tensor of that shape with axes `(2, width)` besides.
+        sample_weight: float tensor as `y_true`; all one if missing.
+
+    Returns:
+        float32 scalar.
+
+    Example:
+
+    ```python
+    loss = keras_bertfam.tasks.CosineSimilarityError()
+    loss([1.0], [[[1.0, 0.0], [0.0, 1.0]]])  # 1.0
+    ```
+
+    Reference: [Reimers and Gurevych, 2019](https://arxiv.org/abs/1908.10084),
+    section 3.
+    """
+
+    has_roles = False
+    of_similarities = True
+
+    def __init__(self, name: str = "cosine_similarity_error", **kwargs: Any) -> None:
+        super().__init__(name=name)
+
+    def losses(self, examples: Examples) -> Tensor:
+        if examples.columns != 2:
+            raise ValueError(
+                "`x` must be pairs of texts, `(batch, 2, length)`, where `y` has their "
+                f"similarities. Received: {examples.columns} texts for each."
+            )
+        a, b = ops.unstack(examples.vectors, axis=1)
+        return ops.square(examples.labels_of(self) - cosine(a, b))
+
+
+@checked
+@keras.saving.register_keras_serializable("keras_bertfam")
+class InBatchNegatives(EmbeddingLoss):
+    """The cross-entropy of a query's passage among all passages of the batch.
+
+    Examples are `(query, passage)`, or `(query, passage, negative, ...)` with any
+    number of passages that don't answer. A query's candidates are the passages and
+    negatives of all examples, those of all replicas of a `tf.distribute` strategy
+    included. Left out are examples of weight 0, and what is known to be right: the text
+    of the query or of its passage, and passages of the same query.
+
+    The score of a candidate is `scale` times the cosine. Also known as InfoNCE, NT-Xent
+    and `MultipleNegativesRankingLoss`.
+
+    Args:
+        scale: float. What cosines are multiplied by: 1 / temperature.
+        symmetric: bool. Whether the loss is the mean of both directions: also of a
+            passage's query among all queries.
+        normalize: bool. Whether scores are of cosines, and not of inner products, for
+            which `scale` is usually 1.
+        margin: float. By how much the cosine of the right one is lowered, and so has to
+            exceed the others.
+        hard_negative_weight: float. What is added to the scores of an example's own
+            negatives.
+
+    Call arguments:
+        y_true: ids of texts, int `(batch, columns)`, which the preprocessor makes:
+            equal texts have equal ids.
+        y_pred: float tensor `(batch, columns, width)`.
+        sample_weight: float tensor `(batch,)`; all one if missing.
+
+    Returns:
+        float32 scalar, in nats.
+
+    Raises:
+        ValueError: for a scale that isn't positive, and, called, for labels.
+
+    Example:
+
+    ```python
+    loss = keras_bertfam.tasks.InBatchNegatives(scale=1.0)
+    vectors = [[[1.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]]
+    loss([[0, 1], [2, 3]], vectors)  # ln(1 + 1 / e) = 0.313
+    ```
+
+    References: [Henderson et al., 2017](https://arxiv.org/abs/1705.00652), section 4.4;
+    [Gao et al., 2021](https://arxiv.org/abs/2104.08821), sections 3 and 4; the margin
+    of [Yang et al., 2019](https://arxiv.org/abs/1902.08564), section 2.
+    """
+
+    def __init__(
+        self,
+        scale: float = 20.0,
+        symmetric: bool = False,
+        normalize: bool = True,
+        margin: float = 0.0,
+        hard_negative_weight: float = 0.0,
+        name: str = "in_batch_negatives",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name)
+        self.scale = _positive(scale)
+        self.symmetric = symmetric
+        self.normalize = normalize
+        self.margin = margin
+        self.hard_negative_weight = hard_negative_weight
+
+    def losses(self, examples: Examples) -> Tensor:
+        examples.refuse_labels(self)
+        examples.need_columns(self, 2)
+        if self.normalize:
+            vectors = unit(examples.vectors)
+            examples = dataclasses.replace(examples, vectors=vectors)
+        batch = _Candidates(examples)
+        scores = self.scale * ops.matmul(batch.own[:, 0], ops.transpose(batch.passages))
+        scores = scores - self.scale * self.margin * batch.right_ones
+        if self.hard_negative_weight:
+            scores = scores + self.hard_negative_weight * batch.own_negatives
+        losses = _crossentropy(scores, batch.candidates(), batch.right_ones)
+        if not self.symmetric:
+            return losses
+        right = batch.right_ones[:, : batch.count]
+        scores = self.scale * ops.matmul(batch.own[:, 1], ops.transpose(batch.queries))
+        scores = scores - self.scale * self.margin * right
+        back = _crossentropy(scores, batch.candidates(of_passages=True), right)
+        return (losses + back) / 2
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "scale": self.scale,
+            "symmetric": self.symmetric,
+            "normalize": self.normalize,
+            "margin": self.margin,
+            "hard_negative_weight": self.hard_negative_weight,
+        }
+
+
+def _positive(scale):
+    if not scale > 0:
+        raise ValueError(f"`scale` must be greater than 0. Received: {scale}.")
+    return scale
+
+
+def _crossentropy(scores, candidates, right):
+    """Compute the cross-entropy of the right one of each row, among its candidates."""
+    among = ops.logsumexp(ops.where(candidates, scores, _MASKED), axis=1)
+    return among - ops.sum(scores * right, axis=1)
+
+
+class _Candidates:
+    """The examples of all replicas, as candidates for those of this one.
+
+    Attributes:
+        own: float tensor `(batch, columns, width)`, the vectors of this replica.
+        count: int or int tensor, the examples of all.
+        queries: float tensor `(count, width)`.
+        passages: float tensor `(count * (columns - 1), width)`: the right ones of all,
+            then the first negatives of all, and so on.
+        right_ones: float tensor `(batch, count * (columns - 1))`, 1 at the own passage.
+        own_negatives: float tensor of that shape, 1 at the own negatives.
+    """
+
+    def __init__(self, examples):
+        self.own = examples.vectors
+        columns, width = self.own.shape[1:]
+        self._ids, weights = examples.text_ids, examples.weights[:, None]
+        parts = [ops.reshape(self.own, (-1, columns * width)), weights]
+        if self._ids is not None:
+            # Ids are below 2 ** 24, which float32 holds.
+            parts.append(ops.cast(self._ids, "float32"))
+        rows, inside, first = distribution.rows_of_all(ops.concatenate(parts, axis=1))
+        vectors = ops.reshape(rows[:, : columns * width], (-1, columns, width))
+        rest = ops.stop_gradient(rows[:, columns * width :])
+        self._there = rest[:, 0] > 0
+        if inside is not None:
+            self._there = ops.logical_and(self._there, inside)
+        self._all_ids = None
+        if self._ids is not None:
+            self._all_ids = ops.cast(rest[:, 1:], self._ids.dtype)
+        self.columns, self.count = columns, ops.shape(vectors)[0]
+        self.queries, self.rights = vectors[:, 0], vectors[:, 1]
+        self.passages = _by_column(vectors[:, 1:])
+        places = ops.arange(ops.shape(self.own)[0], dtype="int32") + first
+        same = ops.equal(places[:, None], ops.arange(self.count, dtype="int32")[None])
+        same = ops.cast(same, "float32")
+        blank = ops.zeros_like(same)
+        self.right_ones = ops.concatenate([same, *[blank] * (columns - 2)], axis=1)
+        self.own_negatives = ops.concatenate([blank, *[same] * (columns - 2)], axis=1)
+
+    def candidates(self, of_passages=False):
+        """Tell which passages each query has to choose among, or the reverse."""
+        if of_passages:
+            there, right = self._there, self.right_ones[:, : self.count]
+        else:
+            there = ops.concatenate([self._there] * (self.columns - 1), axis=0)
+            right = self.right_ones
+        candidates = ops.broadcast_to(there[None], ops.shape(right))
+        if self._ids is not None:
+            known = self._known(of_passages)
+            candidates = ops.logical_and(candidates, ops.logical_not(known))
+        return ops.logical_or(candidates, right > 0)
+
+    def _known(self, of_passages):
+        """Tell which candidates aren't wrong, by their texts."""
+
+        def equal(ids, others):
+            return ops.equal(ids[:, None], others[None])
+
+        query, right = self._ids[:, 0], self._ids[:, 1]
+        queries, rights = self._all_ids[:, 0], self._all_ids[:, 1]
+        if of_passages:
+            same_text = ops.logical_or(equal(query, queries), equal(right, queries))
+            return ops.logical_or(same_text, equal(right, rights))
+        texts = _by_column(self._all_ids[:, 1:, None])[:, 0]
+        same_text = ops.logical_or(equal(query, texts), equal(right, texts))
+        same_query = equal(query, queries)
+        blank = ops.zeros_like(same_query)
+        same_query = [same_query, *[blank] * (self.columns - 2)]
+        return ops.logical_or(same_text, ops.concatenate(same_query, axis=1))
+
+
+def _by_column(x):
+    """Put the first ones of all examples before the second ones, and so on."""
+    return ops.reshape(ops.transpose(x, (1, 0, 2)), (-1, x.shape[-1]))
+
+
+@checked
+@keras.saving.register_keras_serializable("keras_bertfam")
+class GuidedNegatives(EmbeddingLoss):
+    """In-batch negatives, but for those that a guide finds closer than the right one.
+
+    `y` are the guide's vectors of the same texts: `guide.predict(x)`, or what any other
+    library makes. The candidates of a query are the passages and negatives of all
+    examples, and the other queries; its passage is told from the other passages as
+    well.
+
+    Args:
+        scale: float. What cosines are multiplied by: 1 / temperature.
+        margin: float. A candidate is left out if the guide's cosine exceeds that of
+            the right one less the margin.
+        contrast_queries: bool. Whether other queries are candidates.
+        contrast_passages: bool. Whether a passage is compared with other passages.
+
+    Call arguments:
+        y_true: float tensor `(batch, columns, guide_width)`.
+        y_pred: float tensor `(batch, columns, width)`.
+        sample_weight: float tensor `(batch,)`; all one if missing.
+
+    Returns:
+        float32 scalar, in nats.
+
+    Raises:
+        ValueError: for a scale that isn't positive, and, called, for other labels.
+
+    Example:
+
+    ```python
+    loss = keras_bertfam.tasks.GuidedNegatives()
+    x = (["What is a cat?", "And a dog?"], ["An animal.", "Also one."])
+    model = keras_bertfam.tasks.TextEmbedder.from_preset("my_bert")
+    guide = keras_bertfam.tasks.TextEmbedder.from_preset("my_bert")
+    model.compile(loss=loss)
+    model.fit(x, guide.predict(x))
+    ```
+
+    Reference: [Solatorio, 2024](https://arxiv.org/abs/2402.16829), section 3.
+    """
+
+    def __init__(
+        self,
+        scale: float = 100.0,
+        margin: float = 0.0,
+        contrast_queries: bool = True,
+        contrast_passages: bool = True,
+        name: str = "guided_negatives",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name)
+        self.scale = _positive(scale)
+        self.margin = margin
+        self.contrast_queries = contrast_queries
+        self.contrast_passages = contrast_passages
+
+    def losses(self, examples: Examples) -> Tensor:
+        examples.need_columns(self, 2)
+        guide = examples.labels
+        if guide is None or tuple(guide.shape)[1:-1] != (examples.columns,):
+            received = "None" if guide is None else f"shape {tuple(guide.shape)}"
+            raise ValueError(
+                "`y` must be a guide's vectors of `x`, of the shape (batch, "
+                f"{examples.columns}, width), for GuidedNegatives. "
+                f"Received: {received}."
+            )
+        ours = _Candidates(
+            dataclasses.replace(examples, vectors=unit(examples.vectors))
+        )
+        theirs = _Candidates(dataclasses.replace(examples, vectors=unit(guide)))
+        guided_right = cosine(guide[:, 0], guide[:, 1])[:, None]
+        right = ours.right_ones
+        scores, candidates, rights = [], [], []
+
+        def add(first, second, among, right):
+            ours_, theirs_ = (
+                ops.matmul(first(batch), ops.transpose(second(batch)))
+                for batch in (ours, theirs)
+            )
+            closer = theirs_ > guided_right - self.margin
+            scores.append(self.scale * ours_)
+            candidates.append(ops.logical_and(among, ops.logical_not(closer)))
+            rights.append(right)
+
+        among = ours.candidates()
+        add(lambda b: b.own[:, 0], lambda b: b.passages, among, right)
+        candidates[0] = ops.logical_or(candidates[0], right > 0)
+        itself = right[:, : ours.count]
+        others = ops.logical_and(among[:, : ours.count], ops.logical_not(itself > 0))
+        nothing = ops.zeros_like(itself)
+        if self.contrast_queries:
+            add(lambda b: b.own[:, 0], lambda b: b.queries, others, nothing)
+        if self.contrast_passages:
+            add(lambda b: b.own[:, 1], lambda b: b.rights, others, nothing)
+        return _crossentropy(
+            *(ops.concatenate(x, axis=1) for x in (scores, candidates, rights))
+        )
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "scale": self.scale,
+            "margin": self.margin,
+            "contrast_queries": self.contrast_queries,
+            "contrast_passages": self.contrast_passages,
+        }
+
+
+@checked
+@keras.saving.register_keras_serializable("keras_bertfam")
+class CoSENT(EmbeddingLoss):
+    """The order of the cosines of a batch's pairs, learnt from that of their labels.
+
+    `ln(1 + sum exp(scale * (cosine_j - cosine_i)))` over all `i` and `j` where the
+    label of `i` is greater. Only the order of labels counts: they may be of any range.
+    An example's weight counts in the sum.
+
+    Args:
+        scale: float. What cosines are multiplied by.
+
+    Call arguments:
+        y_true: float tensor `(batch,)`.
+        y_pred: float tensor `(batch, 2, width)`.
+        sample_weight: float tensor `(batch,)`; all one if missing.
+
+    Returns:
+        float32 scalar, in nats.
+
+    Example:
+
+    ```python
+    loss = keras_bertfam.tasks.CoSENT(scale=1.0)
+    same, other = [[1.0, 0.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]
+    loss([5.0, 1.0], [same, other])  # ln(1 + 1 / e) = 0.313
+    ```
+
+    Reference: [Su, 2022](https://kexue.fm/archives/8847).
+    """
+
+    has_roles = False
+
+    def __init__(
+        self, scale: float = 20.0, name: str = "cosent", **kwargs: Any
+    ) -> None:
+        super().__init__(name=name)
+        self.scale = _positive(scale)
+
+    def losses(self, examples: Examples) -> Tensor:
+        examples.need_columns(self, 2, 2)
+        labels = examples.labels_of(self)
+        a, b = ops.unstack(examples.vectors, axis=1)
+        scores = self.scale * cosine(a, b)
+        rows = ops.stack([scores, labels, examples.weights], axis=1)
+        rows, inside, _ = distribution.rows_of_all(rows)
+        scores, labels, weights = ops.unstack(rows, 3, axis=1)
+        if inside is not None:
+            weights = weights * ops.cast(inside, "float32")
+        # Of row i and column j.
+        differences = scores[None] - scores[:, None]
+        both = weights[:, None] * weights[None]
+        counts = ops.logical_and(labels[:, None] > labels[None], both > 0)
+        differences = differences + ops.log(ops.where(counts, both, 1.0))
+        terms = ops.reshape(ops.where(counts, differences, _MASKED), (-1,))
+        terms = ops.concatenate([ops.zeros((1,)), terms], axis=0)
+        return ops.logsumexp(terms) * ops.ones_like(examples.weights)
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "scale": self.scale}
+
+
+@checked
+@keras.saving.register_keras_serializable("keras_bertfam")
+class TripletMargin(EmbeddingLoss):
+    """`max(0, distance to the right one - distance to a wrong one + margin)`.
+
+    Of `(query, passage, negative, ...)`, the mean over an example's negatives.
+
+    Args:
+        margin: float.
+        distance: `"cosine"`, 1 less the cosine, or `"euclidean"`.
+
+    Call arguments:
+        y_true: ids of texts, int `(batch, columns)`, which aren't read.
+        y_pred: float tensor `(batch, columns, width)`, of three columns or more.
+        sample_weight: float tensor `(batch,)`; all one if missing.
+
+    Returns:
+        float32 scalar.
+
+    Raises:
+        ValueError: for an unknown distance, and, called, for labels.
+
+    Example:
+
+    ```python
+    loss = keras_bertfam.tasks.TripletMargin(margin=0.5)
+    loss([[0, 1, 2]], [[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]])  # 0.0
+    ```
+
+    Reference: [Reimers and Gurevych, 2019](https://arxiv.org/abs/1908.10084),
+    section 3.
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.5,
+        distance: str = "cosine",
+        name: str = "triplet_margin",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name)
+        if distance not in ("cosine", "euclidean"):
+            raise ValueError(
+                '`distance` must be "cosine" or "euclidean". '
+                f"Received: distance={distance!r}."
+            )
+        self.margin = margin
+        self.distance = distance
+
+    def losses(self, examples: Examples) -> Tensor:
+        examples.refuse_labels(self)
+        examples.need_columns(self, 3)
+        queries, passages = examples.vectors[:, :1], examples.vectors[:, 1:]
+        if self.distance == "cosine":
+            distances = 1 - cosine(queries, passages)
+        else:
+            squares = ops.sum(ops.square(queries - passages), axis=-1)
+            distances = ops.sqrt(ops.maximum(squares, 1e-12))
+        over = distances[:, :1] - distances[:, 1:] + self.margin
+        return ops.mean(ops.relu(over), axis=1)
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "margin": self.margin,
+            "distance": self.distance,
+        }
+
+
+class _OfScores(EmbeddingLoss):
+    """Base of losses that learn a teacher's scores of a query's passages."""
+
+    def __init__(self, normalize: bool, name: str) -> None:
+        super().__init__(name=name)
+        self.normalize = normalize
+
+    def scores(self, examples: Examples) -> tuple[Tensor, Tensor]:
+        """Give our scores and the teacher's, both `(batch, columns - 1)`."""
+        examples.need_columns(self, 3)
+        labels = examples.labels_of(self, examples.columns - 1)
+        vectors = unit(examples.vectors) if self.normalize else examples.vectors
+        return ops.sum(vectors[:, :1] * vectors[:, 1:], axis=-1), labels
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "normalize": self.normalize}
+
+
+@checked
+@keras.saving.register_keras_serializable("keras_bertfam")
+class MarginError(_OfScores):
+    """By how much the passage leads the negatives, learnt from a teacher's scores.
+
+    The mean of `((s_p - s_n) - (t_p - t_n)) ** 2` over an example's negatives; also
+    known as MarginMSE. A `TextEmbedder` for it is best made with `normalize=False`, as
+    teachers' scores have no bounds.
+
+    Args:
+        normalize: bool. Whether scores are cosines, and not inner products.
+
+    Call arguments:
+        y_true: float tensor `(batch, columns - 1)`, the teacher's scores of the passage
+            and the negatives.
+        y_pred: float tensor `(batch, columns, width)`, of three columns or more.
+        sample_weight: float tensor `(batch,)`; all one if missing.
+
+    Returns:
+        float32 scalar.
+
+    Example:
+
+    ```python
+    loss = keras_bertfam.tasks.MarginError()
+    loss([[5.0, 1.0]], [[[1.0, 0.0], [10.0, 0.0], [9.0, 0.0]]])  # (1 - 4) ** 2 = 9
+    ```
+
+    Reference: [Hofstätter et al., 2020](https://arxiv.org/abs/2010.02666), section 3.
+    """
+
+    def __init__(
+        self, normalize: bool = False, name: str = "margin_error", **kwargs: Any
+    ) -> None:
+        super().__init__(normalize, name)
+
+    def losses(self, examples: Examples) -> Tensor:
+        scores, labels = self.scores(examples)
+        errors = scores[:, :1] - scores[:, 1:] - (labels[:, :1] - labels[:, 1:])
+        return ops.mean(ops.square(errors), axis=1)
+
+
+@checked
+@keras.saving.register_keras_serializable("keras_bertfam")
+class ScoreDistillation(_OfScores):
+    """The Kullback-Leibler divergence from a teacher's choice of the passages.
+
+    Args:
+        temperature: float. What both sides' scores are divided by; the loss is
+            multiplied by its square.
+        normalize: bool. Whether scores are cosines, and not inner products.
+
+    Call arguments:
+        y_true: float tensor `(batch, columns - 1)`, the teacher's scores.
+        y_pred: float tensor `(batch, columns, width)`, of three columns or more.
+        sample_weight: float tensor `(batch,)`; all one if missing.
+
+    Returns:
+        float32 scalar, in nats.
+
+    Raises:
+        ValueError: for a temperature that isn't positive.
+
+    Example:
+
+    ```python
+    loss = keras_bertfam.tasks.ScoreDistillation()
+    loss([[5.0, 4.0]], [[[1.0, 0.0], [10.0, 0.0], [9.0, 0.0]]])  # 0.0
+    ```
+
+    Reference: [Lin et al., 2020](https://arxiv.org/abs/2010.11386), section 3.
+    """
+
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        normalize: bool = False,
+        name: str = "score_distillation",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(normalize, name)
+        if not temperature > 0:
+            raise ValueError(
+                f"`temperature` must be greater than 0. Received: {temperature}."
+            )
+        self.temperature = temperature
+
+    def losses(self, examples: Examples) -> Tensor:
+        ours, theirs = (
+            ops.log_softmax(scores / self.temperature, axis=1)
+            for scores in self.scores(examples)
+        )
+        divergence = ops.sum(ops.exp(theirs) * (theirs - ours), axis=1)
+        return divergence * self.temperature**2
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "temperature": self.temperature}
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class VectorDistillation(EmbeddingLoss):
+    """The mean squared error from a teacher's vectors of the same texts.
+
+    Of texts alone, or of tuples of them, such as a sentence and its translation.
+
+    Call arguments:
+        y_true: float tensor as `y_pred`.
+        y_pred: float tensor `(batch, width)`, or `(batch, columns, width)`.
+        sample_weight: float tensor `(batch,)`; all one if missing.
+
+    Returns:
+        float32 scalar.
+
+    Example:
+
+    ```python
+    loss = keras_bertfam.tasks.VectorDistillation()
+    loss([[1.0, 0.0]], [[0.0, 0.0]])  # 0.5
+    ```
+
+    Reference: [Reimers and Gurevych, 2020](https://arxiv.org/abs/2004.09813).
+    """
+
+    has_roles = False
+
+    def __init__(self, name: str = "vector_distillation", **kwargs: Any) -> None:
+        super().__init__(name=name)
+
+    def losses(self, examples: Examples) -> Tensor:
+        vectors = examples.vectors
+        if examples.columns == 1:
+            vectors = vectors[:, 0]
+        labels = examples.labels_of(self, *vectors.shape[1:])
+        errors = ops.square(vectors - labels)
+        return ops.mean(errors, axis=tuple(range(1, len(vectors.shape))))
+
+
+@checked
+@keras.saving.register_keras_serializable("keras_bertfam")
+class Matryoshka(EmbeddingLoss):
+    """A loss of the first numbers of vectors, summed over several lengths of them.
+
+    Vectors can be cut to these lengths afterwards: `vectors[:, :64]`.
+
+    Args:
+        loss: another loss of this module.
+        dims: list of ints, the lengths. That of the whole vectors is not added.
+        weights: list of floats, of the lengths' losses; all 1 if `None`.
+
+    Call arguments: those of `loss`.
+
+    Returns:
+        float32 scalar.
+
+    Raises:
+        ValueError: for what is no such loss, weights that aren't as many as lengths,
+            and, called, for lengths that vectors don't have.
+
+    Example:
+
+    ```python
+    loss = keras_bertfam.tasks.Matryoshka(
+        keras_bertfam.tasks.InBatchNegatives(), dims=[128, 64, 32])
+    ```
+
+    Reference: [Kusupati et al., 2022](https://arxiv.org/abs/2205.13147), section 3.
+    """
+
+    def __init__(
+        self,
+        loss: EmbeddingLoss,
+        dims: Sequence[int],
+        weights: Sequence[float] | None = None,
+        name: str = "matryoshka",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name)
+        if not isinstance(loss, EmbeddingLoss) or isinstance(loss, VectorDistillation):
+            raise ValueError(
+                "`loss` must be a loss of vectors that compares texts, such as "
+                f"`InBatchNegatives()`. Received: {type(loss).__name__}."
+            )
+        dims = list(dims)
+        if not dims or min(dims) < 1:
+            raise ValueError(f"`dims` must be at least 1. Received: {dims}.")
+        weights = [1.0] * len(dims) if weights is None else list(weights)
+        if len(weights) != len(dims):
+            raise ValueError(
+                "`weights` must be as many as `dims`. Received: "
+                f"weights={weights}, dims={dims}."
+            )
+        self.loss, self.dims, self.weights = loss, dims, weights
+        self.has_roles = loss.has_roles
+        self.of_similarities = loss.of_similarities
+
+    def losses(self, examples: Examples) -> Tensor:
+        width = examples.vectors.shape[-1]
+        if max(self.dims) > width:
+            raise ValueError(
+                f"`dims` must be at most {width}, the width of vectors. "
+                f"Received: {self.dims}."
+            )
+        cut = (
+            dataclasses.replace(examples, vectors=examples.vectors[..., :dim])
+            for dim in self.dims
+        )
+        pairs = zip(self.weights, cut, strict=True)
+        return sum(weight * self.loss.losses(part) for weight, part in pairs)
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "loss": keras.saving.serialize_keras_object(self.loss),
+            "dims": self.dims,
+            "weights": self.weights,
+        }
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        loss = keras.saving.deserialize_keras_object(config["loss"])
+        return cls(**{**config, "loss": loss})
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class NegativesOrSimilarities(EmbeddingLoss):
+    """`InBatchNegatives()` of texts alone, `CosineSimilarityError()` with similarities.
+
+    What `TextEmbedder` is compiled with by default.
+    """
+
+    of_similarities = True
+
+    def __init__(self, name: str = "negatives_or_similarities", **kwargs: Any) -> None:
+        super().__init__(name=name)
+
+    def losses(self, examples: Examples) -> Tensor:
+        has_labels = examples.labels is not None
+        loss = CosineSimilarityError() if has_labels else InBatchNegatives()
+        return loss.losses(examples)

@@ -1,0 +1,217 @@
+"""Large batches in the memory of small ones, by computing each part of them twice.
+
+A loss that compares all examples of a batch needs the vectors of all, but not what led
+to them. So the vectors are computed a chunk of the batch at a time, and nothing else is
+kept. When the gradient by the vectors is known, each chunk is computed once more, now
+for its gradient, one after the other. Dropout drops the same elements both times.
+
+Reference: [Gao et al., 2021](https://arxiv.org/abs/2101.06983), section 3.
+"""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_bertfam.autograph import as_written
+from keras_bertfam.keras_quirks.model_layers import layers_of
+from keras_bertfam.layers.blocks.dropout import Dropout
+from keras_bertfam.types import Tensor
+
+# Odd, and not the stride by which a layer's several calls differ.
+_STRIDE = 0x3C6EF373
+
+
+class Chunks:
+    """The chunks of a batch, each of equally many rows, and how they are computed.
+
+    Args:
+        call: function of a dict of tensors to a tensor, both `(rows, ...)`.
+        layers: the layers that it calls.
+        inputs: dict of tensors `(batch, ...)`.
+        rows: int. Rows of a chunk.
+
+    Attributes:
+        count: int or int tensor.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[dict[str, Tensor]], Tensor],
+        layers: Sequence[Any],
+        inputs: dict[str, Tensor],
+        rows: int,
+    ) -> None:
+        self._call = call
+        self._layers = layers
+        self._batch = next(iter(inputs.values())).shape[0]
+        if self._batch is None:
+            self._batch = ops.shape(next(iter(inputs.values())))[0]
+        self.count = (self._batch + rows - 1) // rows
+        # What is missing in the last chunk are copies of the last row: rows without any
+        # token would have no gradient, but NaN.
+        places = ops.arange(self.count * rows, dtype="int32")
+        places = ops.minimum(places, self._batch - 1)
+        self.inputs = {
+            name: ops.reshape(
+                ops.take(x, places, axis=0), (-1, rows, *ops.shape(x)[1:])
+            )
+            for name, x in inputs.items()
+        }
+        dropouts = {
+            id(each): each
+            for layer in layers
+            for each in layers_of(layer)
+            if isinstance(each, Dropout) and each.kept_rate < 1
+        }
+        self._dropouts = list(dropouts.values())
+        self._seeds = [each.next_seed() for each in self._dropouts]
+
+    def compute(self, number: Any, inputs: dict[str, Tensor]) -> Tensor:
+        """Compute a chunk; the same numbers, whenever it is computed.
+
+        Args:
+            number: int or int tensor.
+            inputs: dict of tensors, those of this chunk.
+        """
+        with contextlib.ExitStack() as stack:
+            for each, seed in zip(self._dropouts, self._seeds, strict=True):
+                stack.enter_context(each.drops_by(_seed_of(seed, number)))
+            return self._call(inputs)
+
+    def joined(self, vectors: Tensor) -> Tensor:
+        """Make `(batch, ...)` of the vectors of the chunks, `(chunks, rows, ...)`."""
+        return ops.reshape(vectors, (-1, *ops.shape(vectors)[2:]))[: self._batch]
+
+    def variables(self, trainable: bool) -> list[keras.Variable]:
+        """List the variables of the layers, trainable ones or others."""
+        found = {id(v): v for layer in self._layers for v in layer.weights}
+        return [v for v in found.values() if v.trainable == trainable]
+
+
+def _seed_of(seed, number):
+    """Make the seed of a chunk of the one that was drawn for all of them."""
+    if isinstance(seed, tuple):
+        return (seed[0] + int(number) * _STRIDE) % 2**31, seed[1]
+    if isinstance(number, int):
+        number = number * _STRIDE % 2**31
+        return ops.stack([seed[0] + ops.cast(number, seed.dtype), seed[1]])
+    apart = ops.cast(number, seed.dtype) * ops.cast(_STRIDE, seed.dtype)
+    return ops.stack([seed[0] + apart, seed[1]])
+
+
+def in_chunks(
+    call: Callable[[dict[str, Tensor]], Tensor],
+    layers: Sequence[Any],
+    inputs: dict[str, Tensor],
+    rows: int,
+) -> Tensor:
+    """Compute a function of a batch a chunk at a time, and again for its gradient.
+
+    Args:
+        call: function of a dict of tensors to a float tensor, both `(rows, ...)`. Each
+            row is to depend on its own inputs only.
+        layers: the layers that it calls: their dropouts drop the same both times, and
+            their variables get the gradient.
+        inputs: dict of tensors `(batch, ...)`.
+        rows: int. Rows of a chunk. The last one may have less.
+
+    Returns:
+        Float tensor `(batch, ...)`.
+    """
+    chunks = Chunks(call, layers, inputs, rows)
+    return chunks.joined(_BACKENDS[keras.backend.backend()](chunks))
+
+
+def _under_torch(chunks):
+    import torch
+    import torch.utils.checkpoint
+
+    def run(number):
+        part = {name: x[number] for name, x in chunks.inputs.items()}
+        # The gradient of the last one comes first, and is done before the next begins.
+        return torch.utils.checkpoint.checkpoint(
+            chunks.compute, number, part, use_reentrant=False, preserve_rng_state=False
+        )
+
+    return torch.stack([run(number) for number in range(chunks.count)])
+
+
+def _under_jax(chunks):
+    import jax
+
+    again = jax.checkpoint(chunks.compute)
+
+    def step(number, part):
+        return number + 1, again(number, part)
+
+    _, vectors = jax.lax.scan(step, ops.zeros((), "int32"), chunks.inputs)
+    return vectors
+
+
+@as_written
+def _under_tensorflow(chunks):
+    """Compute the chunks in a loop, whose gradient is another loop over them.
+
+    TensorFlow would run what doesn't depend on each other at the same time, and a
+    loop's own gradient keeps all of it.
+    """
+    import tensorflow as tf
+
+    variables = chunks.variables(trainable=True)
+    fixed = chunks.variables(trainable=False)
+    fixed_values = [tf.convert_to_tensor(v.value) for v in fixed]
+
+    def compute(number, values):
+        part = {name: x[number] for name, x in chunks.inputs.items()}
+        pairs = [
+            *zip(variables, values, strict=True),
+            *zip(fixed, fixed_values, strict=True),
+        ]
+        with keras.StatelessScope(pairs):
+            return chunks.compute(number, part)
+
+    @tf.custom_gradient
+    def run(*values):
+        vectors = tf.map_fn(
+            lambda number: compute(number, values),
+            tf.range(chunks.count),
+            parallel_iterations=1,
+            fn_output_signature=tf.float32,
+        )
+
+        def gradient(upstream):
+            def step(number, *sums):
+                with tf.GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch(values)
+                    part = compute(number, values)
+                grads = tape.gradient(
+                    part, values, upstream[number], tf.UnconnectedGradients.ZERO
+                )
+                sums = [
+                    total + tf.convert_to_tensor(grad)
+                    for total, grad in zip(sums, grads, strict=True)
+                ]
+                return number + 1, *sums
+
+            nothing = [tf.zeros_like(value) for value in values]
+            _, *sums = tf.while_loop(
+                lambda number, *_: number < chunks.count,
+                step,
+                (tf.constant(0), *nothing),
+                parallel_iterations=1,
+            )
+            return sums
+
+        return vectors, gradient
+
+    return run(*(tf.convert_to_tensor(v.value) for v in variables))
+
+
+_BACKENDS: dict[str, Callable[[Chunks], Tensor]] = {
+    "tensorflow": _under_tensorflow,
+    "jax": _under_jax,
+    "torch": _under_torch,
+}

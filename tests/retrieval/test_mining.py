@@ -1,0 +1,68 @@
+"""Hard negatives are what a search finds, less what answers."""
+
+import numpy as np
+import pytest
+
+from keras_bertfam.retrieval import Index, mine_negatives
+
+pytest.importorskip("faiss")
+
+PASSAGES = ["zero", "one", ("two", "2"), "three", "four"]
+
+
+class Encoder:
+    """Texts as directions, 10 degrees from one to the next."""
+
+    names = ("zero", "one", "two 2", "three", "four")
+
+    def encode(self, texts, kind="query", batch_size=32):
+        texts = [x if isinstance(x, str) else " ".join(x) for x in texts]
+        angles = [np.radians(10 * self.names.index(x.rstrip("?"))) for x in texts]
+        return np.stack([np.cos(angles), np.sin(angles)], 1).astype("float32")
+
+
+@pytest.fixture
+def index():
+    return Index.build(PASSAGES, Encoder())
+
+
+def test_best_ones_without_what_answers(index):
+    rows = mine_negatives(
+        index, ["zero?", "zero?", "four?"], ["zero", "one", "four"], 2
+    )
+    assert rows == (
+        ["zero?", "zero?", "four?"],
+        ["zero", "one", "four"],
+        ["two 2", "two 2", "three"],
+        ["three", "three", "two 2"],
+    )
+
+
+def test_margins(index):
+    def first(**kwargs):
+        return mine_negatives(index, ["zero?"], ["zero"], **kwargs)[2]
+
+    assert first() == ["one"]  # .985
+    assert first(margin=0.03) == ["two 2"]  # .940
+    assert first(relative_margin=0.1) == ["three"]  # .866
+    assert first(max_score=0.8) == ["four"]  # .766
+    assert first(skip=3) == ["three"]
+    drawn = {first(seed=seed)[0] for seed in range(20)}
+    assert drawn == {"one", "two 2", "three", "four"}
+
+
+def test_queries_with_too_few_are_left_out(index):
+    rows = mine_negatives(index, ["zero?", "two 2?"], ["zero", PASSAGES[2]], margin=0.2)
+    assert rows == (["zero?"], ["zero"], ["four"])
+    with pytest.raises(ValueError, match="none of 1 has.*margin=0.5"):
+        mine_negatives(index, ["zero?"], ["zero"], margin=0.5)
+
+
+def test_errors(index):
+    with pytest.raises(ValueError, match="equally many. Received: 1 and 2"):
+        mine_negatives(index, ["zero?"], ["zero", "one"])
+    with pytest.raises(ValueError, match="depth=2, skip=1, count=2"):
+        mine_negatives(index, ["zero?"], ["zero"], 2, skip=1, depth=2)
+    index.encoder = None
+    with pytest.raises(ValueError, match="must have its encoder"):
+        mine_negatives(index, ["zero?"], ["zero"])

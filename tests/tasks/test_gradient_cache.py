@@ -1,0 +1,104 @@
+"""Chunks that are computed twice have the gradient of all of them held at once."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_bertfam.tasks import (
+    InBatchNegatives,
+    TextEmbedder,
+    TextEmbedderPreprocessor,
+    gradient_cache,
+)
+from tests import tiny_fine_tuning as tiny
+from tests.gradients import loss_and_gradients
+
+BACKEND = keras.backend.backend()
+
+
+def make(dropout=0.3, rows=None, family="bert", **kwargs):
+    keras.utils.set_random_seed(3)
+    layout = "xlnet" if family == "xlnet" else None
+    preprocessor = TextEmbedderPreprocessor(tiny.make_tokenizer(), 16, layout=layout)
+    backbone = tiny.make_backbone(family, dropout=dropout)
+    model = TextEmbedder(backbone, preprocessor, **kwargs)
+    compile_ = {"jit_compile": BACKEND == "jax", "gradient_cache_rows": rows}
+    model.compile("sgd", InBatchNegatives(), **compile_)
+    return model
+
+
+def batch_of(model, count=7):
+    texts, _ = tiny.texts(count)
+    x = (texts, [" ".join(text.split()[::-1]) for text in texts], texts[::-1])
+    rows, ids = model.preprocess_samples(x)
+    rows = {name: np.asarray(value) for name, value in rows.items()}
+    return rows, np.asarray(ids), np.ones(count, "float32")
+
+
+def all_at_once(chunks):
+    """Compute each chunk once, and keep all that their gradients need."""
+    return ops.stack(
+        [
+            chunks.compute(k, {name: x[k] for name, x in chunks.inputs.items()})
+            for k in range(chunks.count)
+        ]
+    )
+
+
+def same(one, other, atol=1e-6):
+    np.testing.assert_allclose(one[0], other[0], rtol=1e-5)
+    for a, b in zip(one[1], other[1], strict=True):
+        np.testing.assert_allclose(a, b, atol=atol, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "family", ["bert", pytest.param("xlnet", marks=pytest.mark.slow)]
+)
+def test_gradient_with_dropout(family, monkeypatch):
+    pooling = {"pooling": "mean", "projection_dim": 8}
+    model = make(rows=3, family=family, **pooling)
+    received = loss_and_gradients(model, *batch_of(model))
+    monkeypatch.setitem(gradient_cache._BACKENDS, BACKEND, all_at_once)
+    model = make(rows=3, family=family, **pooling)
+    same(received, loss_and_gradients(model, *batch_of(model)))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 7, 64])
+def test_gradient_without_dropout_is_that_of_the_batch(rows):
+    model = make(0.0)
+    expected = loss_and_gradients(model, *batch_of(model))
+    model = make(0.0, rows)
+    same(loss_and_gradients(model, *batch_of(model)), expected)
+
+
+def test_seeds_are_drawn_once():
+    def states(rows):
+        model = make(rows=rows)
+        model(batch_of(model)[0], training=True)
+        return [
+            ops.convert_to_numpy(v)
+            for v in model.non_trainable_variables
+            if "seed" in v.path
+        ]
+
+    for one, other in zip(states(None), states(2), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow
+def test_fit_and_round_trip(tmp_path):
+    model = make(0.1, rows=4)
+    texts, _ = tiny.texts(20)
+    x = (texts, [" ".join(text.split()[::-1]) for text in texts])
+    history = model.fit(x, batch_size=10, epochs=2, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    model.save(tmp_path / "model.keras")
+    other = keras.saving.load_model(tmp_path / "model.keras")
+    assert other.get_compile_config()["gradient_cache_rows"] == 4
+    assert other.loss.get_config() == model.loss.get_config()
+
+
+def test_refused():
+    with pytest.raises(ValueError, match="`gradient_cache_rows`.*0"):
+        make(rows=0)
