@@ -155,7 +155,7 @@ class RelationClassifier(LabelledTask, FineTuningTask):
             return []
         x = self.preprocessor.as_tensors(x)
         if x["text"].shape.rank == 0:
-            x = {name: ops.expand_dims(value, 0) for name, value in x.items()}
+            x = {name: value[None] for name, value in x.items()}
             return self.classify(x, batch_size)[0]
         outputs = self.predict(x, batch_size=batch_size, verbose=0)
         probabilities = ops.convert_to_numpy(self.probabilities(outputs))
