@@ -33,7 +33,7 @@ _NUMBERS: dict[str, Range] = {
         "lstm_dim divisor num_classes batch_size num_inner_repetitions cell_dim "
         "max_characters num_sampled projection_dim max_answer_length n_best "
         "max_span_length position_dim input_dim output_dim num_characters k rank "
-        "num_beams arc_dim relation_dim".split(),
+        "num_beams arc_dim relation_dim decoder_positions".split(),
         SIZE,
     ),
     **dict.fromkeys(
@@ -62,7 +62,7 @@ _NUMBERS: dict[str, Range] = {
     **dict.fromkeys(
         "z_loss temperature ce_weight mlm_weight cosine_weight mse_weight "
         "masked_lm_weight sentence_weight retrieval_weight discriminator_weight "
-        "span_boundary_weight generator_size cell_clip projection_clip "
+        "span_boundary_weight generator_size generator_depth cell_clip projection_clip "
         "lm_weight learning_rate weight_decay epsilon "
         "global_clipnorm clipnorm clipvalue near_duplicates alpha beta mean_length "
         "clip_threshold epsilon_1 epsilon_2 max_shard_size warmup_steps "

@@ -111,6 +111,9 @@ CASES = {
     "CopyingMaskedLMHead": Case({"x": x, "token_ids": tokens}, SCORES, **TIED),
     "CrossAttention": Case({"x": x, "context": normal(BATCH, 3, WIDTH)}, STATES, HEADS),
     "Dropout": Case(x, STATES, {"rate": 0.1}),
+    "EmbeddingConvolution": Case(
+        {"states": x, "embeddings": x}, STATES, {"kernel_size": 3}
+    ),
     "EncoderEmbedding": Case(
         tokens,
         STATES,
@@ -128,6 +131,9 @@ CASES = {
     "LocalSelfAttention": Case(x, STATES, {**HEADS, "window": 2}),
     "MaskedLMHead": Case(x, SCORES, **TIED),
     "NoAttention": Case(x, STATES),
+    "PositionQueries": Case(
+        tokens, STATES, {"max_positions": VOCABULARY, "hidden_dim": WIDTH}
+    ),
     "Pooler": Case(x, (BATCH, WIDTH), {"hidden_dim": WIDTH}),
     "RelativeAttention": Case(
         {"x": x, "context": x, "relative": relative()}, STATES, HEADS, trained=False

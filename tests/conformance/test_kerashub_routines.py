@@ -10,8 +10,13 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam import models, tasks
+from keras_bertfam.layers.attention.disentangled import (
+    DisentangledSelfAttention,
+    RelativeTable,
+)
 from keras_bertfam.layers.attention.positions import RelativePositionBias
 from keras_bertfam.layers.blocks.embedding import TokenEmbedding
+from keras_bertfam.layers.blocks.table_differences import TableDifferences
 from keras_bertfam.layers.heads.replaced_tokens import SampleTokens
 from keras_bertfam.layers.heads.scalar_mix import ScalarMix
 from keras_bertfam.presets.families import FAMILIES
@@ -163,11 +168,19 @@ def test_layers_that_take_or_give_no_floats(routines):
     mix = ScalarMix(2)
     routines.run_serialization_test(mix)
     assert shapes_of(mix([public.x, public.x])) == public.STATES
+    table = RelativeTable(16, public.WIDTH, max_distance=16)
+    attention = DisentangledSelfAttention(**public.HEADS)
+    differences = TableDifferences({"token_table": (4, public.WIDTH)})
+    for layer in (table, attention, differences):
+        routines.run_serialization_test(layer)
+    output = attention(public.x, relative=table(length=public.LENGTH))
+    assert shapes_of(output) == public.STATES
 
 
 @pytest.mark.any_backend
 def test_every_layer_of_models_is_here():
     elsewhere = {"RelativePositionBias", "SampleTokens", "ScalarMix"}
+    elsewhere |= {"DisentangledSelfAttention", "RelativeTable", "TableDifferences"}
     # What a layer of Keras calls, with states of its own.
     elsewhere |= {"AdaptiveSoftmax", "ProjectedLSTMCell", "ResidualSublayer"}
     assert {*public.model_layers()} == {*public.CASES} | elsewhere

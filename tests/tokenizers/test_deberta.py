@@ -37,7 +37,7 @@ def test_special_tokens_and_transformers(family, tmp_path):
         )
         assert own.get_vocabulary() == tokenizer.get_vocabulary()
     config = tokenizer.get_config()
-    assert type(tokenizer).from_config(config)(TEXTS[0]).shape.rank == 1
+    assert type(tokenizer).from_config(config).get_config() == config
 
     transformers = pytest.importorskip("transformers")
     ids = tokenizer_files.export_tokenizer(tokenizer, tmp_path)

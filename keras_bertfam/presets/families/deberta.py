@@ -49,7 +49,7 @@ _QKV = f"{_SUBLAYER}.qkv."
 
 _PRETRAINING = PretrainingRecipe(
     task="MaskedLM",
-    source="microsoft/DeBERTa, experiments/language_model, deberta-base",
+    source="microsoft/DeBERTa of 2020, experiments/language_model, deberta-base",
     learning_rate=1e-4,
     warmup_steps=10_000,
     total_steps=1_000_000,

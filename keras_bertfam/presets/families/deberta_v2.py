@@ -256,7 +256,7 @@ TABLE = TransformersTable(
 # Released scripts; the paper's own numbers are others.
 _PRETRAINING = PretrainingRecipe(
     task="ReplacedTokenDetection",
-    source="microsoft/DeBERTa, experiments/language_model, deberta-v3",
+    source="He et al., 2021, microsoft/DeBERTa, experiments/language_model, deberta-v3",
     learning_rate=1e-4,
     warmup_steps=10_000,
     total_steps=1_000_000,
@@ -278,7 +278,7 @@ FINE_TUNING = FineTuningRecipe(
     (1.5e-5, 2e-5, 3e-5),
     (16, 32, 64),
     (3,),
-    source="microsoft/DeBERTa, experiments/glue",
+    source="He et al., 2021, microsoft/DeBERTa, experiments/glue",
 )
 
 

@@ -53,8 +53,8 @@ _SETTINGS = (
 class TextEmbedder(TextVectors, FineTuningTask):
     """Turns texts into vectors, with any backbone of the library.
 
-    Call `fit()` to train, `predict()` for vectors, `similarity()` to compare texts, and
-    `report()` for scores and errors.
+    Call `fit()` to train, `predict()` for vectors, `encode()` for those of queries or
+    passages, `similarity()` to compare texts, and `report()` for scores and errors.
 
     Args:
         backbone: a backbone.

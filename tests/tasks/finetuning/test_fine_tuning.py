@@ -54,6 +54,7 @@ ELSEWHERE = {
         "presets/checkpoints/sentence_transformers.py",
         "presets/families/albert.py",
         "presets/families/bert.py",
+        "presets/families/deberta_v2.py",
         "presets/families/distilbert.py",
         "presets/families/roberta.py",
     },
