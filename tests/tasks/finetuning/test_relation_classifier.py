@@ -108,8 +108,11 @@ def test_what_is_nearest_to_the_markers_is_kept():
     assert {"cat", "dog"} < {*tokens(made, row)}
 
 
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in every.KINDS]
+
+
 @pytest.mark.any_backend
-@pytest.mark.parametrize("kind", every.KINDS)
+@pytest.mark.parametrize("kind", ["bert", *SLOW[1:]])
 def test_any_tokenizer_has_markers_and_what_is_between(kind):
     made = every.preprocessor_of("RelationClassifier", kind)
     given = every.FINE_TUNING["RelationClassifier"][2]

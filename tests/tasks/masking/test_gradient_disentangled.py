@@ -33,6 +33,7 @@ def trained(**kwargs):
     return model
 
 
+@pytest.mark.slow
 def test_a_step_and_what_is_saved(tmp_path):
     alone, model = trained(discriminator_weight=0.0), trained(discriminator_weight=5.0)
     for lone, base in zip(
