@@ -25,7 +25,7 @@ TASKS = {"sst2": tasks.TextClassifier, "stsb_embedding": tasks.TextEmbedder}
 
 
 def sides(texts):
-    """What is compared, by name; the first is the reference."""
+    """Name what is compared; the first is the reference."""
     return {
         "float32": None,
         "int8": "int8",
@@ -39,7 +39,7 @@ def sides(texts):
 
 
 def answers(session, preprocessor, texts):
-    """What a file answers texts with, in their order."""
+    """Let a file answer texts; the answers are in their order."""
     batches, places = preprocessor.inputs(texts, 32)
     names = [one.name for one in session.get_inputs()]
     rows = [
@@ -50,7 +50,7 @@ def answers(session, preprocessor, texts):
 
 
 def score(session, preprocessor, test):
-    """The score of a file, of 100."""
+    """Score the answers of a file, from 0 to 100."""
     if isinstance(test.x, tuple):
         vectors = [answers(session, preprocessor, list(part)) for part in test.x]
         predicted = np.asarray(cosine(*vectors))
@@ -61,7 +61,7 @@ def score(session, preprocessor, test):
 
 
 def seconds(session, shape):
-    """How long some answers take."""
+    """Measure how long an answer takes."""
     rng = np.random.default_rng(0)
     rows = {
         "token_ids": rng.integers(1000, 20_000, shape).astype("int32"),

@@ -83,22 +83,23 @@ def export_model(
     export = functools.partial(keras_export, source)
     if format == "onnx" and on_tensorflow:
         export = functools.partial(_export_onnx, export)
-    if verify:
-        _put(source, export, filepath, format, verbose, input_signature, kwargs)
-    else:
-        export(filepath, format, verbose, input_signature, **kwargs)
+    given = (filepath, format, verbose, input_signature, kwargs)
+    _put(source, export, *given, verify=verify)
 
 
-def _put(model, export, filepath, format, verbose, signature, kwargs, verify=True):
+def _put(model, export, filepath, format, verbose, signature, kwargs, verify):
     """Export beside the place that a file is to have, try it, and move it there."""
     filepath = os.path.abspath(filepath)
-    os.makedirs(os.path.dirname(filepath), exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(filepath)) as folder:
+    place = os.path.dirname(filepath)
+    os.makedirs(place, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place) as folder:
         written = os.path.join(folder, os.path.basename(filepath))
         export(written, format, False, signature, **kwargs)
         if verify:
             verified.check(model, written, format, signature)
-        verified.put(written, filepath)
+        # OpenVINO has weights beside its graph, as ONNX has those of over 2 GB.
+        for name in sorted(os.listdir(folder)):
+            verified.put(os.path.join(folder, name), os.path.join(place, name))
     if verbose is not False:
         print(f"Saved artifact at {filepath!r}.")
 

@@ -164,6 +164,7 @@ def test_what_its_runtime_refuses_is_not_written(answer, monkeypatch, tmp_path):
 
         def export(self, filepath, *args):
             pathlib.Path(filepath).write_text("written")
+            pathlib.Path(filepath).with_suffix(".bin").write_text("its weights")
 
     class Model(library_model.LibraryModel, Archive):
         def input_signature(self):
@@ -188,6 +189,7 @@ def test_what_its_runtime_refuses_is_not_written(answer, monkeypatch, tmp_path):
     assert [*tmp_path.iterdir()] == [path]
     Model().export(path, format="torch", verify=False)
     assert path.read_text() == "written"
+    assert path.with_suffix(".bin").read_text() == "its weights"
     with pytest.raises(ValueError, match="`verify` must be `False` for a format"):
         Model().export(path, format="other")
 
