@@ -33,7 +33,8 @@ _NUMBERS: dict[str, Range] = {
         "lstm_dim divisor num_classes batch_size num_inner_repetitions cell_dim "
         "max_characters num_sampled projection_dim max_answer_length n_best "
         "max_span_length position_dim input_dim output_dim num_characters k rank "
-        "num_beams arc_dim relation_dim decoder_positions".split(),
+        "num_beams arc_dim relation_dim decoder_positions max_positions "
+        "kernel_size num_buckets max_distance".split(),
         SIZE,
     ),
     **dict.fromkeys(
@@ -49,14 +50,14 @@ _NUMBERS: dict[str, Range] = {
         "period min_factored offset parts query_length max_pairs separators "
         "choice_length num_choices num_passages doc_stride question_length dilation "
         "num_queries num_keys gradient_accumulation_steps epochs shuffle_buffer pool "
-        "duplicates shuffle_documents total_steps verbose".split(),
+        "duplicates shuffle_documents total_steps verbose skip".split(),
         COUNT,
     ),
     **dict.fromkeys(
         "label_smoothing norm_epsilon input_dropout "
         "single_segment_rate random_length_rate short_sequence_rate mask_rate "
         "mask_token_rate random_token_rate mask_selection_rate next_rate "
-        "validation_split layer_decay".split(),
+        "validation_split layer_decay table_dropout".split(),
         RATE,
     ),
     **dict.fromkeys(
@@ -66,7 +67,7 @@ _NUMBERS: dict[str, Range] = {
         "lm_weight learning_rate weight_decay epsilon "
         "global_clipnorm clipnorm clipvalue near_duplicates alpha beta mean_length "
         "clip_threshold epsilon_1 epsilon_2 max_shard_size warmup_steps "
-        "decoupled_weight_decay".split(),
+        "decoupled_weight_decay depth".split(),
         POSITIVE,
     ),
     **dict.fromkeys("beta_1 beta_2".split(), RATE),

@@ -273,7 +273,7 @@ class TransformerConfig:
                 f"`relative_distance` from 2 to {MOST_WINDOW}, with `disentangled`. "
                 f"Received: relative_buckets={rows}, relative_distance={most}."
             )
-        for name in ("causal", "cross_attention", "rotary_base"):
+        for name in ("causal", "cross_attention", "rotary_base", "norm_first"):
             if getattr(self, name):
                 raise ValueError(
                     f"`{name}` must be left out with `disentangled`. "

@@ -19,7 +19,8 @@ SPACES = """analysis callbacks corpora datasets distribution export layers metri
 # Numbers that may be negative, or what an instance has to say of it.
 ANY_SIGN = set(
     "share seed attention_scale scale initial null_threshold first cardinality target "
-    "length_penalty decay_exponent".split()
+    "length_penalty decay_exponent margin relative_margin max_score "
+    "hard_negative_weight".split()
 )
 
 

@@ -378,6 +378,10 @@ def _unmarked(text, markers):
             f"Expected a text with {' '.join(markers)}, once each. Received: {text!r}."
         )
     begin, end, other, last = (places[name][0] for name in markers)
+    if begin >= end or other >= last:
+        raise ValueError(
+            f"Expected {' '.join(markers)} around some text each. Received: {text!r}."
+        )
     return plain, [begin, end], [other, last]
 
 

@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import re
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
@@ -278,8 +279,14 @@ def read_conll(
         values = line.split("\t" if "\t" in line else None)
         if values[0] == "-DOCSTART-" or (universal and line.startswith("#")):
             continue
-        if universal and not values[0].isdigit():
-            continue
+        if universal and re.fullmatch(r"\d+[-.]\d+", values[0]):
+            continue  # several words in one, or one that is left out in the text
+        if universal and values[0] != str(len(words) + 1):
+            raise ValueError(
+                f"{path!s}, line {number}: expected word {len(words) + 1} of its "
+                "sentence, or an empty line between sentences. Received: "
+                f"{line!r}."
+            )
         if not header:
             between = map(str, range(1, len(values) - 1))
             header = ("tokens", *between, "tags")[: len(values)]

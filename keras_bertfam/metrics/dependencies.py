@@ -105,10 +105,12 @@ def best_tree(scores: np.ndarray) -> list[int]:
         ImportError: without networkx, which the `evaluation` extra has, if it's needed.
     """
     scores = np.array(scores, float)
-    if scores.ndim != 2 or scores.shape[1] != len(scores) + 1 or np.isnan(scores).any():
+    broken = np.isnan(scores).any() or np.isposinf(scores).any()
+    if scores.ndim != 2 or scores.shape[1] != len(scores) + 1 or broken:
         raise ValueError(
-            "`scores` must be an array `(words, words + 1)` of numbers. Received: "
-            f"shape={scores.shape}{', with nan' if np.isnan(scores).any() else ''}."
+            "`scores` must be an array `(words, words + 1)` of numbers less than "
+            f"infinity. Received: shape={scores.shape}"
+            f"{', with nan or infinity' if broken else ''}."
         )
     words = np.arange(len(scores))
     scores[words, words + 1] = -np.inf

@@ -10,7 +10,6 @@ from keras_bertfam.types import Path
 
 # The first operator set with `LayerNormalization`.
 OPSET = 17
-_MEANS = ("GlobalAveragePool", "ReduceMean")
 
 
 @functools.cache
@@ -75,7 +74,7 @@ def fuse_norms(path: Path) -> None:
     versions = {one.domain: one.version for one in model.opset_import}
     if versions.get("", 0) < OPSET:
         return
-    graph = _Graph(model.graph)
+    graph = _Graph(onnx.shape_inference.infer_shapes(model).graph, model.graph)
     for node in model.graph.node:
         if node.op_type == "Sqrt" and (found := _norm(graph, node)):
             last, inputs, epsilon = found
@@ -85,12 +84,19 @@ def fuse_norms(path: Path) -> None:
 
 
 class _Graph:
-    """Who makes and who uses the tensors of a graph."""
+    """The nodes of a graph by the tensors that they make and use."""
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, inferred: Any, graph: Any) -> None:
         from onnx import numpy_helper
 
         self.graph = graph
+        values = [*inferred.input, *inferred.value_info, *inferred.output]
+        shapes = {one.name: one.type.tensor_type for one in values}
+        self.ranks = {
+            name: len(kind.shape.dim)
+            for name, kind in shapes.items()
+            if kind.HasField("shape")
+        }
         self.constants = {one.name: one for one in graph.initializer}
         self.makers = {name: node for node in graph.node for name in node.output}
         self.users = defaultdict(list)
@@ -108,6 +114,22 @@ class _Graph:
         """Give the only node that uses another's tensor, if it is of this kind."""
         users = self.users[node.output[0]]
         return users[0] if len(users) == 1 and users[0].op_type == kind else None
+
+    def mean(self, name):
+        """Give the node that makes a tensor, if it is a mean over the last axis."""
+        node = self.maker(name, "GlobalAveragePool", "ReduceMean")
+        if node is None:
+            return None
+        rank = self.ranks.get(node.input[0])
+        if node.op_type == "GlobalAveragePool":  # over all axes but two
+            return node if rank == 3 else None
+        given = {one.name: one for one in node.attribute}
+        axes = list(given["axes"].ints) if "axes" in given else None
+        if axes is None and len(node.input) > 1 and node.input[1] in self.constants:
+            axes = self.value(node.input[1]).tolist()
+        kept = "keepdims" not in given or given["keepdims"].i
+        last = axes == [-1] or (rank is not None and axes == [rank - 1])
+        return node if kept and last else None
 
     def constant(self, node):
         """Give the names of a constant among two inputs and of the other one."""
@@ -166,12 +188,12 @@ def _norm(graph, sqrt):
     """
     added = graph.maker(sqrt.input[0], "Add")
     parts = added and graph.constant(added)
-    variance = parts and graph.maker(parts[1], *_MEANS)
+    variance = parts and graph.mean(parts[1])
     square = variance and graph.maker(variance.input[0], "Mul")
     if not square or len(set(square.input)) != 1:
         return None
     centered = graph.maker(square.input[0], "Sub")
-    mean = centered and graph.maker(centered.input[1], *_MEANS)
+    mean = centered and graph.mean(centered.input[1])
     if not mean or mean.input[0] != centered.input[0]:
         return None
     x = mean.input[0]

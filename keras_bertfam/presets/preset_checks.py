@@ -252,6 +252,7 @@ _STORED_SIZES = {
     "arc_dim": lambda n, width, config: (n, n),
     "relation_dim": lambda n, width, config: (width, n),
     "hidden_dim": lambda n, width, config: (width, n),
+    "decoder_positions": lambda n, width, config: (n, width),
     "position_dim": lambda n, width, config: (2 * width + n, width),
     "max_span_length": lambda n, width, config: (n, config.get("position_dim")),
 }
@@ -261,6 +262,7 @@ _NEW_SIZES = (
     ("num_classes", "hidden_dim"),
     ("vocabulary_size", "hidden_dim"),
     ("position_dim", "hidden_dim"),
+    ("decoder_positions", "hidden_dim"),
     ("max_span_length", "hidden_dim"),
     ("max_span_length", "position_dim"),
     ("arc_dim", "arc_dim"),

@@ -85,6 +85,10 @@ def test_trees(name, tmp_path):
     (tmp_path / parts[name]).write_text(SENTENCE.replace("\t2\t", "\t3\t"))
     with pytest.raises(ValueError, match="row 1 of 1, column 'head'.*'3'"):
         load_examples(name, "train", tmp_path)
+    for broken in (SENTENCE * 2, SENTENCE.replace("2\tgene", "3\tgene")):
+        (tmp_path / parts[name]).write_text(broken)
+        with pytest.raises(ValueError, match="or an empty line between sentences"):
+            load_examples(name, "train", tmp_path)
 
 
 def test_relations(tmp_path):
@@ -95,6 +99,11 @@ def test_relations(tmp_path):
     assert examples.x == {"text": texts, **spans}
     assert [examples.label_names[k] for k in examples.y] == ["INHIBITOR", "ACTIVATOR"]
     assert len(examples.label_names) == 13 and len(examples) == 2
+    for text in (">> a << b [[ c ]]", "<< >> b [[ c ]]"):
+        row = {"text": text, "label": "INHIBITOR", "metadata": []}
+        (tmp_path / "train.txt").write_text(lines_of([row]))
+        with pytest.raises(ValueError, match="around some text each"):
+            load_examples("chemprot", "train", tmp_path)
     # There the first argument is in the other marks, and spans may be nested.
     row = {"text": "[[ HMMs for << speech >> ]]", "label": "USED-FOR", "metadata": []}
     (tmp_path / "train.txt").write_text(lines_of([row]))

@@ -184,6 +184,7 @@ def test_sequences_of_a_packed_row_know_nothing_of_each_other():
 def test_what_excludes_each_other():
     for arguments, message in (
         ({"causal": True}, "`causal` must be left out with `disentangled`"),
+        ({"norm_first": True}, "`norm_first` must be left out with `disentangled`"),
         ({"relative_buckets": 3}, "`relative_buckets` must be even"),
         ({"disentangled": "both"}, "`disentangled` must be one of"),
         ({"convolution": 2}, "`convolution` must be odd"),
@@ -194,6 +195,25 @@ def test_what_excludes_each_other():
     bert = models.BertBackbone(**SIZES)
     with pytest.raises(ValueError, match="`added_queries` must be `None`"):
         bert({"token_ids": np.array([[1]])}, added_queries=np.zeros((1, 1, 8)))
+
+
+@pytest.mark.parametrize("version", ["Deberta", "DebertaV2"])
+def test_a_student_of_all_layers_is_its_teacher(version):
+    sizes = {"convolution": 3} if version == "DebertaV2" else {}
+    teacher = getattr(models, f"{version}Backbone")(**SIZES, **sizes)
+    task = tasks.MaskedLM(teacher, decoder_positions=6)
+    rng = np.random.default_rng(0)
+    for variable in task.trainable_variables:
+        variable.assign(variable + 0.1 * rng.normal(size=variable.shape))
+    student = tasks.MaskedLM.from_teacher(task, [0, 1], copy_transform=True)
+    rows = {"token_ids": np.array([[1, 5, 6, 2]])}
+    expected = numpy(teacher(rows)["sequence_output"])
+    received = numpy(student.backbone(rows)["sequence_output"])
+    np.testing.assert_allclose(received, expected, atol=1e-5)
+    np.testing.assert_allclose(numpy(student(rows)), numpy(task(rows)), atol=1e-5)
+    placed = getattr(models, f"{version}Backbone")(**SIZES, max_sequence_length=8)
+    with pytest.raises(ValueError, match="in files these and the decoder's are one"):
+        tasks.MaskedLM(placed, decoder_positions=6)
 
 
 def test_the_enhanced_mask_decoder(tmp_path):

@@ -28,7 +28,7 @@ def kinds_in(path):
     return collections.Counter(node.op_type for node in onnx.load(path).graph.node)
 
 
-def write_graph(path, seed, opset=onnx_graphs.OPSET, beta=True):
+def write_graph(path, seed, opset=onnx_graphs.OPSET, beta=True, axes=None):
     """A table, two products with a norm as TensorFlow writes it between them."""
     rng = np.random.default_rng(seed)
     wide = rng.normal(size=(WIDTH, WIDTH))
@@ -63,8 +63,13 @@ def write_graph(path, seed, opset=onnx_graphs.OPSET, beta=True):
         del constants["beta"], nodes[-3]
         nodes[-2] = ("Add", "scaled moved", "normed")
     helper, kinds = onnx.helper, onnx.TensorProto
+    made = [helper.make_node(kind, a.split(), [b], b) for kind, a, b in nodes]
+    for node in made if axes is not None else []:
+        if node.op_type == "GlobalAveragePool":
+            node.op_type = "ReduceMean"
+            node.attribute.append(helper.make_attribute("axes", axes))
     graph = helper.make_graph(
-        [helper.make_node(kind, a.split(), [b], b) for kind, a, b in nodes],
+        made,
         "graph",
         [helper.make_tensor_value_info("ids", kinds.INT32, ["batch", "length"])],
         [helper.make_tensor_value_info("z", kinds.FLOAT, ["batch", "length", WIDTH])],
@@ -91,6 +96,17 @@ def test_a_norm_is_one_operation(beta, tmp_path, seed):
     write_graph(path, seed, opset=15)
     onnx_graphs.fuse_norms(path)
     assert "LayerNormalization" not in kinds_in(path)
+
+
+@pytest.mark.parametrize("axes", [[-1], [2], [1], [1, 2]])
+def test_a_mean_over_other_axes_is_no_norm(axes, tmp_path, seed):
+    path = str(tmp_path / "a.onnx")
+    write_graph(path, seed, axes=axes)
+    (expected,) = session(path).run(None, ids(seed))
+    onnx_graphs.fuse_norms(path)
+    assert ("LayerNormalization" in kinds_in(path)) == (axes in ([-1], [2]))
+    (received,) = session(path).run(None, ids(seed))
+    np.testing.assert_allclose(received, expected, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("static", [False, True])

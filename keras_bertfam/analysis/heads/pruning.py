@@ -155,6 +155,11 @@ def _check_plain(model):
                 "`model` must be neither quantised nor have LoRA weights. Received: "
                 f"{changed[0]}={getattr(layer, changed[0])!r} in {layer.name!r}."
             )
+        if getattr(layer, "computed", None) and not hasattr(model, "backbone"):
+            raise ValueError(
+                "`model` must have tables of its own: `copy_discriminator()` of its "
+                f"task gives it with them. Received: {layer.name!r} without."
+            )
 
 
 def _others(model):

@@ -63,6 +63,8 @@ def load(name: str, place: str) -> tuple[Any, Any]:
     try:
         train = datasets.load_examples(name, "train", place)
     except FileNotFoundError:
+        if name != "ud_ewt_trees":
+            raise
         train = datasets.load_examples(name, "validation", place)
     return train.take(_MOST), datasets.load_examples(name, "test", place).take(_MOST)
 

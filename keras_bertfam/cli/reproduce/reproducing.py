@@ -163,7 +163,8 @@ class _Runner:
         settings = dataclasses.asdict(run)
         kept = {name: v for name, v in settings.items() if name not in _PLACES}
         text = [[*files] for files in self.files] if self.given else []
-        return json.loads(json.dumps({**kept, "text": text}))
+        more = {} if self.labelled is None else {"labelled": str(self.labelled)}
+        return json.loads(json.dumps({**kept, "text": text, **more}))
 
     def finish(self, row: str, seed: int) -> None:
         """Pre-train and measure, unless that is done."""

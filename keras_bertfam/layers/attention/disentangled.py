@@ -47,6 +47,7 @@ def rows_by_distance(num_buckets: int, max_distance: int) -> np.ndarray:
     return np.clip(distances + half, 0, num_buckets - 1).astype("int32")
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RelativeTable(keras.layers.Layer):
     """Vectors of relative positions, one table for all blocks of a stack.
@@ -162,13 +163,13 @@ class DisentangledSelfAttention(SelfAttention):
         3  2  1  0 -1 -2          2  1  0
 
     Args:
-        *args: those of `SelfAttention`.
+        num_heads, head_dim: see `SelfAttention`.
         separate: bool. Whether distances have projections of their own, and keys no
             bias, as in the first version; if not, `r` and `s` are by the projections
             of keys and queries.
         table_dropout: float. Dropout rate on the vectors of distances.
-        **kwargs: those of `SelfAttention`, but `causal`; `scale` is the factor above
-            if it isn't given.
+        scale: float or `None`, the factor above.
+        **kwargs: those of `SelfAttention`, but `causal`.
 
     Call arguments:
         x: float tensor of shape `(batch, length, width)`.
@@ -199,14 +200,16 @@ class DisentangledSelfAttention(SelfAttention):
 
     def __init__(
         self,
-        *args: Any,
+        num_heads: int,
+        head_dim: int,
+        *,
         separate: bool = False,
         table_dropout: float = 0.0,
+        scale: float | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(*args, **kwargs)
-        if kwargs.get("scale") is None:
-            self.scale = (3 * self.head_dim) ** -0.5
+        scale = (3 * head_dim) ** -0.5 if scale is None else scale
+        super().__init__(num_heads, head_dim, scale=scale, **kwargs)
         self.separate = separate
         self.table_dropout_rate = table_dropout
         self.table_dropout = Dropout(
@@ -217,11 +220,12 @@ class DisentangledSelfAttention(SelfAttention):
         inner, width = self._inner_dim, input_shape[-1]
         self.qkv = self._dense(3 * inner, width, "qkv", bias=not self.separate)
         if self.separate:
-            self.biases = self.add_weight(
-                name="biases",
-                shape=(2, self.num_heads, self.head_dim),
-                initializer="zeros",
-            )
+            if self.use_bias:
+                self.biases = self.add_weight(
+                    name="biases",
+                    shape=(2, self.num_heads, self.head_dim),
+                    initializer="zeros",
+                )
             self.relative_key = self._dense(inner, width, "relative_key", bias=False)
             self.relative_query = self._dense(inner, width, "relative_query")
         self.output_dense = self._dense(width, inner, "output")
@@ -245,7 +249,7 @@ class DisentangledSelfAttention(SelfAttention):
             positions = places
             query = self._projected(x, None, self.qkv)[0]
             _, key, value = self._projected(memory, None, self.qkv)
-        if self.separate:
+        if self.separate and self.use_bias:
             biases = ops.cast(self.biases, query.dtype)
             query, value = query + biases[0], value + biases[1]
         keys = attention_mask

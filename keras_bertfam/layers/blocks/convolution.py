@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.blocks.dense import (
     flat_dense,
     get_activation,
@@ -15,6 +16,7 @@ from keras_bertfam.layers.blocks.sublayers import normed
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class EmbeddingConvolution(keras.layers.Layer):
     """Adds what neighbouring tokens' embeddings say to the states of the first block.

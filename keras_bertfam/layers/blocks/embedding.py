@@ -69,6 +69,11 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
     def quantize(
         self, mode: Any = None, type_check: bool = True, config: Any = None
     ) -> None:
+        if self.computed is not None:
+            raise ValueError(
+                "A backbone must have tables of its own to be quantised: "
+                "`copy_discriminator()` of its task gives it with them."
+            )
         # Keras leaves out subclasses, whose `call` it doesn't know.
         super().quantize(mode, type_check=False, config=config)
 

@@ -58,6 +58,11 @@ def disentangled(ours: Any, theirs: Any, all_tables: bool) -> TableDifferences:
 
     Reference: [He et al., 2021](https://arxiv.org/abs/2111.09543), section 3.3.
     """
+    if ours.token_embedding.computed is not None:
+        raise ValueError(
+            "`backbone` must be in one task whose tables are shared. Received: one "
+            "whose tables are computed already."
+        )
     pairs = {"token_table": (ours.token_embedding, theirs.token_embedding)}
     if all_tables:
         pairs |= {

@@ -169,6 +169,11 @@ def copy_layers(
             f"`layers` must be {student.num_layers} layers of the teacher, each in "
             f"[0, {teacher.num_layers}). Received: {list(layers)}."
         )
+    if teacher.embeddings.token_embedding.computed is not None:
+        raise ValueError(
+            "`teacher` must have tables of its own: `copy_discriminator()` of its task "
+            "gives it with them. Received: one whose token table is computed."
+        )
     for source, target in _parts(teacher, student, layers):
         source, target = _variables(source), _variables(target)
         shapes = [[tuple(v.shape) for v in variables] for variables in (source, target)]
@@ -185,7 +190,7 @@ def _parts(teacher, student, layers):
     """Give pairs of what is copied: layers or variables."""
     for name in ("token_embedding", "position_table", "norm", "projection"):
         yield tuple(getattr(b.embeddings, name) for b in (teacher, student))
-    for name in ("final_norm", "relative_bias"):
+    for name in ("final_norm", "relative_bias", "relative_table", "convolution"):
         yield tuple(getattr(b.encoder, name) for b in (teacher, student))
     for index, layer in enumerate(layers):
         yield from zip(

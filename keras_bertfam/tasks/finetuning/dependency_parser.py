@@ -24,6 +24,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import (
     report_title,
     settle_classes,
 )
+from keras_bertfam.tasks.finetuning.words_preprocessor import checked_words
 from keras_bertfam.tasks.losses import UnweightedAccuracy, token_crossentropy
 from keras_bertfam.tasks.summary import states_of
 from keras_bertfam.types import Config, Model, Tensor
@@ -219,13 +220,14 @@ class DependencyParser(LabelledTask, FineTuningTask):
         names = self.label_names or range(self.num_classes)
         for at in range(0, len(order), _SENTENCES_AT_ONCE):
             numbers = order[at : at + _SENTENCES_AT_ONCE]
-            part = [list(sentences[k]) for k in numbers]
+            part = [checked_words(sentences[k], k, "sentences") for k in numbers]
             outputs = self.predict(part, batch_size=batch_size, verbose=0)
             rows = zip(
                 numbers, part, outputs["arcs"], outputs["relations"], strict=True
             )
             for k, words, arcs, relations in rows:
-                count = int((arcs[:, 0] > NOWHERE / 2).sum())  # that may be the root
+                # Words that may be the root, also by scores that are no numbers.
+                count = int((~(arcs[:, 0] <= NOWHERE / 2)).sum())
                 heads = best_tree(arcs[:count, : count + 1])
                 best: list[tuple[Any, Any]] = [
                     (head, names[relations[word, head]])
@@ -248,13 +250,16 @@ class DependencyParser(LabelledTask, FineTuningTask):
         names = self.label_names
         right = [
             [
-                (int(head), _named(relation, names))
+                (int(head), _without_subtype(_named(relation, names)))
                 for head, relation in row[: len(part)]
             ]
             for row, part in zip(labels.numpy().tolist(), words, strict=True)
         ]
         found = self.parse(words, batch_size)
-        found = [[(head, relation) for _, head, relation in row] for row in found]
+        found = [
+            [(head, _without_subtype(relation)) for _, head, relation in row]
+            for row in found
+        ]
         errors = []
         for sentence, true, predicted in zip(words, right, found, strict=True):
             score = attachment_scores([true], [predicted])["las"]
@@ -301,6 +306,11 @@ def _by_relation(right, found):
         }
         for name in sorted(true, key=str)
     }
+
+
+def _without_subtype(relation):
+    """Leave out what `attachment_scores` doesn't count: `"acl"` of `"acl:relcl"`."""
+    return relation.partition(":")[0] if isinstance(relation, str) else relation
 
 
 def _named(relation, names):

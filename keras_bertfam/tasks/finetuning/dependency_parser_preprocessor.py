@@ -125,7 +125,7 @@ class DependencyParserPreprocessor(WordsPreprocessor):
         if flat.dtype == tf.string:
             heads = tf.strings.as_string(heads)
         elif flat.dtype.is_integer:
-            heads = tf.cast(heads, flat.dtype)
+            heads, flat = (tf.cast(part, tf.int64) for part in (heads, flat))
         else:
             class_numbers(flat, self.num_classes, self.label_names)
         pairs = tf.stack([heads, flat], axis=1)[: len(relations)]
@@ -148,7 +148,9 @@ class DependencyParserPreprocessor(WordsPreprocessor):
         heads, relations = pairs[:, 0], pairs[:, 1]
         labelled = have_labels(relations)
         if heads.dtype == tf.string:
-            heads = tf.strings.to_number(heads, tf.int32)
+            heads = tf.strings.to_number(heads, tf.int64)
+        # Out of every range, as they are in 64 bits.
+        heads = tf.clip_by_value(tf.cast(heads, tf.int64), -1, 2**31 - 1)
         heads = tf.cast(heads, tf.int32)
         fits = (heads >= 0) & (heads <= sizes)
         heads = check_values(

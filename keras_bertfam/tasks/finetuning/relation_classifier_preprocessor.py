@@ -227,6 +227,8 @@ def _as_span(span, name):
             f"`{name}` must be pairs of ints, a beginning and an end. Received: "
             f"shape={span.shape}, dtype={span.dtype.name}."
         )
+    # What has no place in 32 bits has none in a text.
+    span = tf.clip_by_value(tf.cast(span, tf.int64), -1, 2**31 - 1)
     return tf.cast(span, tf.int32)
 
 
@@ -236,7 +238,11 @@ def _checked_span(text, span, name):
     begin, end = span[..., 0], span[..., 1]
     valid = (begin >= 0) & (begin < end) & (end <= length)
     expected = "of spans of characters that aren't empty and end within their texts"
-    return check_values(span, end, valid, expected, name)
+    span = check_values(span, end, valid, expected, name)
+    begin, end = span[..., 0], span[..., 1]
+    inside = tf.strings.substr(text, begin, end - begin, "UTF8_CHAR")
+    valid = tf.not_equal(tf.strings.strip(inside), "")
+    return check_values(span, end, valid, "of spans that aren't spaces alone", name)
 
 
 def _split_at_spans(x):

@@ -270,8 +270,12 @@ class MaskedLM(FillMask, PretrainingTask):
         and its released code, extract_distilbert.py.
         """
         backbone = DistilBertBackbone.from_teacher(teacher.backbone, layers, **kwargs)
-        student = cls(backbone, teacher.preprocessor)
+        count = teacher.decoder_positions
+        student = cls(backbone, teacher.preprocessor, decoder_positions=count)
         theirs, ours = [teacher.head.bias], [student.head.bias]
+        if teacher.position_queries is not None and student.position_queries:
+            theirs.append(teacher.position_queries.table)
+            ours.append(student.position_queries.table)
         if copy_transform:
             for head, variables in ((teacher.head, theirs), (student.head, ours)):
                 variables += [*head.dense.weights, *head.norm.weights]
@@ -292,6 +296,13 @@ def _position_queries(backbone, count):
             "`decoder_positions` must be `None` unless the backbone's attention is "
             f"disentangled, as DeBERTa's. Received: decoder_positions={count}, "
             f"{type(backbone).__name__}."
+        )
+    if backbone.max_sequence_length is not None:
+        raise ValueError(
+            "`decoder_positions` must be `None` where tokens have vectors of "
+            "positions: in files these and the decoder's are one table. Received: "
+            f"decoder_positions={count}, with a backbone of "
+            f"max_sequence_length={backbone.max_sequence_length}."
         )
     layer = PositionQueries(
         count,

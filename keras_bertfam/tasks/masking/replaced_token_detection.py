@@ -150,20 +150,21 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             discriminator's. Defaults to that of the published size that is nearest
             in width: 1/4 (small and large) or 1/3 (base).
         generator_depth: float in (0, 1]. Layers of the generator as a share of the
-            discriminator's. Defaults to that of the recipe: 1, and 1/2 for DeBERTa.
+            discriminator's. Defaults to that of the recipe: 1, and 1/2 for
+            `DebertaV2Backbone`.
         tie: `"embeddings"`, `"tokens"`, `"none"` or `"all"`: what the two share,
             see `keras_bertfam.models.make_generator`.
         sharing: how the tied tables are shared. `"full"`: they are the same, and both
             losses train them. `"gradient_disentangled"`: the generator's are trained
             by its own loss only, and the discriminator's are these and a difference,
             zero at first, that its loss trains (DeBERTaV3, section 3.3). Norms aren't
-            shared then. Defaults to `"full"`, and for DeBERTa to the other.
+            shared then. Defaults to `"full"`, and for `DebertaV2Backbone` to the other.
         variant: the paper's ablations. `"electra"`; `"electra_15"`: the
             discriminator's loss covers the masked positions only;
             `"replace_mlm"`: the discriminator predicts the original tokens at the
             masked positions; `"all_tokens_mlm"`: at all positions, and may copy.
         discriminator_weight: float, or `None`: 50 for the detecting variants (10 for
-            DeBERTa), and 1 for the others, of whose weight the paper doesn't tell.
+            DeBERTaV3), and 1 for the others, of whose weight the paper doesn't tell.
         temperature: float, of the sampling.
         disallow_correct: bool. Never sample the original token.
         train_generator: bool. `False` leaves the generator as it is, runs it

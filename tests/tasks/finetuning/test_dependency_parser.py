@@ -184,6 +184,7 @@ def test_lists_tensors_and_datasets_give_the_same():
         ([[(0, "root"), (1, "what")]], "of label_names.*what"),
         ([[(0, "root"), (1.5, "obj")]], "numbers of words, or 0.*row 0: 1.5"),
         ([[(0, "root"), (-1, "obj")]], "number of a word of their sentence.*-1"),
+        ([[(0, "root"), (2**32 + 1, "obj")]], "number of a word of their sentence"),
         (np.zeros((1, 3, 2), int), r"the shape \(1, 2, 2\)"),
     ],
 )
@@ -200,6 +201,11 @@ def test_a_sentence_is_a_row():
     model = make()
     with pytest.raises(ValueError, match="split a text first"):
         model.parse("the cat")
+    with pytest.raises(ValueError, match="`sentences` must have words.*row 1: 'the"):
+        model.parse([["a", "cat"], "the cat"])
+    model.head.set_weights([w * np.nan for w in model.head.get_weights()])
+    with pytest.raises(ValueError, match="with nan or infinity"):
+        model.parse([["a", "cat"]])
     plain = DependencyParser(tiny.make_backbone(num_layers=1), 3)
     with pytest.raises(ValueError, match="`parse` needs a task with a preprocessor"):
         plain.parse([["a"]])

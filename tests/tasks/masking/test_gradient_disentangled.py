@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_bertfam import models, tasks
+from keras_bertfam.analysis import prune_heads
 from keras_bertfam.layers.blocks.table_differences import merged_weights
 from tests import tiny_electra
 from tests.tiny_families import ENCODERS, ROWS, backbone_of
@@ -114,3 +115,11 @@ def test_what_is_tied_and_defaults():
         tiny_electra.make_model(sharing="half")
     with pytest.raises(ValueError, match="depth must be in"):
         tiny_electra.make_model(generator_depth=0.0)
+    for use in (
+        lambda: model.backbone.quantize("int8"),
+        lambda: prune_heads(model.backbone, {0: [1]}),
+        lambda: models.DistilBertBackbone.from_teacher(model.backbone),
+        lambda: tasks.ReplacedTokenDetection(model.backbone),
+    ):
+        with pytest.raises(ValueError, match="tables of its own|whose tables are"):
+            use()
