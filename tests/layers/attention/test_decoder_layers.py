@@ -68,8 +68,8 @@ def test_relative_bias_is_the_table_by_bucket():
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"num_buckets": 6}, "`num_buckets` must be a"),
-        ({"num_buckets": 0}, "`num_buckets` must be a"),
+        ({"num_buckets": 6}, "`num_buckets` must be a positive multiple of 4"),
+        ({"num_buckets": 0}, "`num_buckets` must be an int of at least 1"),
         ({"num_buckets": 8, "max_distance": 2}, "`max_distance` must be more than 2"),
     ],
 )
