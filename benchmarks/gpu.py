@@ -41,8 +41,13 @@ SIZES = {
 PEAKS = {"A100": 312e12, "H100": 989e12, "H200": 989e12, "L4": 121e12}
 
 
-def keras_bertfam(size):
-    """Our masked language model on packed rows."""
+def keras_bertfam(size, compiled=True):
+    """Our masked language model on packed rows.
+
+    Args:
+        size: `benchmarks.training.Size`.
+        compiled: bool. Whether the step is one graph.
+    """
     import keras
 
     import keras_bertfam
@@ -56,7 +61,8 @@ def keras_bertfam(size):
         **size.architecture, attention_dropout=size.attention_dropout
     )
     model = keras_bertfam.tasks.MaskedLM(backbone)
-    run = training.fit_ours(model, (x, batch["labels"], batch["weights"]))
+    elements = x, batch["labels"], batch["weights"]
+    run = training.fit_ours(model, elements, jit_compile=compiled)
     return with_memory(run, keras.backend.backend())
 
 
@@ -184,12 +190,16 @@ def competitors(size, attention, compiled):
     )
     ours = tuple(
         Competitor(
-            f"keras_bertfam, packed rows, {backend}",
+            f"keras_bertfam, packed rows, {name}",
             "gpu:keras_bertfam",
-            {"size": size},
+            {"size": size, "compiled": whole},
             backend,
         )
-        for backend in ("jax", "torch")
+        for name, backend, whole in (
+            ("JAX", "jax", True),
+            ("PyTorch", "torch", False),
+            ("PyTorch, jit_compile=True", "torch", True),
+        )
     )
     return theirs + ours
 

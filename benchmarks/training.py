@@ -97,6 +97,7 @@ def fit_ours(task, elements, **compile_arguments):
     import keras_bertfam
 
     optimizer = keras_bertfam.optimizers.AdamW(LEARNING_RATE)
+    # A graph of PyTorch takes a minute to compile.
     compile_arguments.setdefault("jit_compile", keras.backend.backend() != "torch")
     return fit(task, elements, optimizer, **compile_arguments)
 

@@ -118,7 +118,9 @@ class PretrainingRun:
     warmup_steps: float | None = _setting(None, "Steps, or their share below 1.")
     strategy: str | None = _setting(None, f"What to mask: {_listed(strategies())}.")
     precision: str = _setting("float32", f"{_listed(PRECISIONS)} to compute in.")
-    jit_compile: bool | None = _setting(None, "Compile the step with XLA.")
+    jit_compile: bool | None = _setting(
+        None, "Compile the step, by XLA or by PyTorch's compiler."
+    )
     rematerialize: str = _setting(
         "none", f"{_listed(RECOMPUTED)}, whose values the gradient computes again."
     )

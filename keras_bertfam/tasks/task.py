@@ -53,7 +53,13 @@ from keras_bertfam.presets.families.parts.recipes import (
 )
 from keras_bertfam.presets.task_presets import TaskPresets
 from keras_bertfam.presets.tokenizer_presets import has_vocabulary
-from keras_bertfam.tasks import compilation, compiled_losses, recipes, step_watch
+from keras_bertfam.tasks import (
+    compilation,
+    compiled_losses,
+    recipes,
+    step_watch,
+    torch_graph,
+)
 from keras_bertfam.tasks.compiled_losses import weigh_batches
 from keras_bertfam.tasks.inputs import (
     able_to_begin_later,
@@ -361,6 +367,9 @@ class PretrainingTask(
             **kwargs: other arguments of `keras.Model.compile`. `jit_compile="auto"`
                 compiles under JAX and on accelerators, as Keras does, and TensorFlow's
                 step on a CPU if `fit()` makes enough steps for that to pay.
+                `jit_compile=True` compiles under PyTorch as well: the whole step for
+                each shape of batches, which takes a minute and a C++ compiler, and
+                makes it more than twice as fast on a GPU.
         """
         set_recomputation(self, rematerialize)
         self._rematerialize = rematerialize
@@ -393,6 +402,12 @@ class PretrainingTask(
         )
         replicas.prepare_optimizer(self)
         self._weighs_batches = weigh_batches(self, loss)
+        if self._makes_graphs():
+            torch_graph.check_part("rematerialize", rematerialize, "none")
+            batches = (
+                self._weighs_batches and self.optimizer.gradient_accumulation_steps
+            )
+            torch_graph.check_part("gradient_accumulation_steps", batches or None, None)
         readers = (loss, kwargs.get("metrics"), weighted_metrics)
         self._scoring = compiled_losses.scoring_of(self, readers)
         self._gives_labels = compiled_losses.call_takes_labels(self)
@@ -678,6 +693,10 @@ class PretrainingTask(
             self.train_function = None
 
     def make_train_function(self, force: bool = False) -> Any:
+        if self._makes_graphs() and not self.run_eagerly:
+            if force or self.train_function is None:
+                self.train_function = torch_graph.CompiledSteps(self)
+            return self.train_function
         usual = self.jit_compile
         with warnings.catch_warnings():
             # Nobody asked: with layers that can't be compiled Keras goes without.
@@ -687,6 +706,14 @@ class PretrainingTask(
             return super().make_train_function(force)
         finally:
             self.jit_compile = usual
+
+    def _makes_graphs(self):
+        """Tell whether PyTorch compiles the whole step."""
+        return self.jit_compile and keras.backend.backend() == "torch"
+
+    def _should_torch_compile(self) -> bool:
+        # Of evaluation and prediction Keras would compile one layer after the other.
+        return False
 
     if keras.backend.backend() == "tensorflow":
         _maybe_symbolic_build = replicas.build_before_first_step

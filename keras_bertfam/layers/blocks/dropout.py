@@ -1,6 +1,7 @@
 """Dropout whose random bits come from a counter-based hash."""
 
 import contextlib
+import contextvars
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -66,6 +67,59 @@ def _key_on_host(seed):
     return key, mixed(key)
 
 
+class SeedsOfGraph:
+    """The seeds of the dropouts in a graph of PyTorch, which is computed many times.
+
+    What seeds are mixed to is an input of the graph. It is drawn anew before each time,
+    by the same layers in the same order as a step without a graph draws.
+
+    Args:
+        keys: int32 tensor `(most, 2)`, by which the graph is recorded.
+
+    Attributes:
+        layers: the `Dropout` of each row of keys that the graph reads.
+        drawing: one whose kernel draws from the generator of a GPU, if any does.
+    """
+
+    def __init__(self, keys: Tensor) -> None:
+        self._keys = keys
+        self.layers: list[Dropout] = []
+        self.drawing: Dropout | None = None
+
+    def add(self, layer: "Dropout") -> "_Key":
+        row = self._keys[len(self.layers)]
+        self.layers.append(layer)
+        return _Key(row[0], row[1])
+
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Let all dropouts take their seeds from here."""
+        token = _graph.set(self)
+        try:
+            yield
+        finally:
+            _graph.reset(token)
+
+    def draw(self, most: int) -> Tensor:
+        """Draw the keys of the next time, `(most, 2)`, on the host."""
+        keys = np.zeros((most, 2), "int32")
+        for row, layer in zip(keys, self.layers, strict=False):
+            row[:] = [_signed(word) for word in _key_on_host(layer.next_seed())]
+        return keys
+
+
+_graph: contextvars.ContextVar[SeedsOfGraph | None] = contextvars.ContextVar(
+    "graph", default=None
+)
+
+
+class _Key:
+    """A seed that `_key_on_host` has mixed, as two tensors of a graph."""
+
+    def __init__(self, first, second):
+        self.words = first, second
+
+
 def _signed(x):
     return x - 2**32 if x >= 2**31 else x
 
@@ -83,8 +137,11 @@ def hash_bits(count: int | Tensor, seed: Any) -> Tensor:
         Integer tensor of shape `(count,)`, 32 bits wide.
     """
     dtype = _bits_dtype()
-    if isinstance(seed, tuple):
-        key, second = (_signed(word) for word in _key_on_host(seed))
+    if isinstance(seed, tuple | _Key):
+        if isinstance(seed, _Key):
+            key, second = seed.words
+        else:
+            key, second = (_signed(word) for word in _key_on_host(seed))
         counter = ops.arange(count, dtype="int32")
         return _mix_in_place(counter.bitwise_xor_(key), second)
     words = [ops.cast(seed[0], dtype), ops.cast(seed[1], dtype)]
@@ -180,7 +237,7 @@ def _on_gpu(x):
     """Tell whether a tensor of PyTorch is on a GPU, and not in a compiled graph."""
     import torch
 
-    return x.is_cuda and not torch.compiler.is_compiling()
+    return x.is_cuda and _graph.get() is None and not torch.compiler.is_compiling()
 
 
 @checked
@@ -269,6 +326,9 @@ class Dropout(keras.layers.Layer):
         """Draw the seed of the next call: see `hash_bits`."""
         if self._seed_again is not None:
             return self._seed_again.next()
+        graph = _graph.get()
+        if graph is not None:
+            return graph.add(self)
         if keras.backend.backend() == "torch":
             return self._seed_on_host.next(self.seed_generator)
         return self.seed_generator.next()
@@ -298,6 +358,12 @@ class Dropout(keras.layers.Layer):
         """
         import torch
 
+        graph = _graph.get()
+        if graph is not None:
+            # The whole graph draws by the seed of one layer.
+            graph.drawing = self
+            yield
+            return
         seed = self.next_seed()
         if not isinstance(seed, tuple):
             seed = tuple(seed.tolist())

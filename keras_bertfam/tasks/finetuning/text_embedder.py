@@ -29,6 +29,7 @@ from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
     vector_signatures,
 )
 from keras_bertfam.tasks.gradient_cache import in_chunks
+from keras_bertfam.tasks.torch_graph import check_part
 from keras_bertfam.tasks.summary import (
     check_layout,
     flat_rows,
@@ -205,6 +206,8 @@ class TextEmbedder(TextVectors, FineTuningTask):
         if gradient_cache_rows is not None:
             check_number("gradient_cache_rows", gradient_cache_rows, 1)
         super().compile(optimizer, loss, metrics=metrics, **kwargs)
+        if self._makes_graphs():
+            check_part("gradient_cache_rows", gradient_cache_rows, None)
         self._gradient_cache_rows = gradient_cache_rows
         if self.preprocessor is not None:
             checks = getattr(self.loss, "of_similarities", False)

@@ -1,0 +1,168 @@
+"""A whole training step as one compiled graph under PyTorch.
+
+Keras hands the step to `torch.compile`, which reads Python's bytecode: it stops at what
+Keras does around each call of a layer, and compiles layer by layer. Here the step is
+called once with tensors that record what is done with them, as JAX does, gradient
+included. What they recorded has no Keras in it, and is compiled as a whole. Only the
+optimizer's update stays outside, which PyTorch does by one kernel.
+"""
+
+import contextlib
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_bertfam.layers.blocks.dropout import SeedsOfGraph
+from keras_bertfam.types import Model, Tensor
+
+# Calls of dropouts in a step; BERT large has 74.
+MOST_DROPOUTS = 1024
+
+
+class CompiledSteps:
+    """The training steps of a task, a graph for each shape of its batches.
+
+    Dropouts draw the seeds that they draw without a graph, so on a CPU a run is the
+    same with and without it, to rounding.
+
+    Args:
+        task: a built and compiled task.
+    """
+
+    def __init__(self, task: Model) -> None:
+        self._task = task
+        self._graphs: dict[Any, _Graph] = {}
+
+    def __call__(self, batches: Any) -> dict[str, Tensor]:
+        """Make an update of the batch that a list has, as Keras's loop asks for it."""
+        data = keras.tree.map_structure(_as_tensor, batches[0])
+        leaves = keras.tree.flatten(data)
+        known = tuple(
+            (tuple(leaf.shape), leaf.dtype) if ops.is_tensor(leaf) else leaf
+            for leaf in leaves
+        )
+        # A model may be frozen in part, or compiled anew, between two calls.
+        variables = tuple(id(v) for v in self._task.trainable_variables)
+        key = (str(keras.tree.map_structure(type, data)), known, variables)
+        if key not in self._graphs:
+            self._graphs[key] = _Graph(self._task, data)
+        return self._graphs[key].step(leaves)
+
+
+class _Graph:
+    """The step of one shape of batches.
+
+    Args:
+        task: the task.
+        data: a batch of the shape.
+    """
+
+    def __init__(self, task: Model, data: Any) -> None:
+        import torch
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        self._task = task
+        self._trainable = [*task.trainable_variables]
+        self._others = [*task.non_trainable_variables, *task.metrics_variables]
+        scale = getattr(task.optimizer, "dynamic_scale", None)
+        self._others += [] if scale is None else [scale]
+        self._changed: list[int] = []
+        leaves = keras.tree.flatten(data)
+        self._places = [k for k, leaf in enumerate(leaves) if ops.is_tensor(leaf)]
+        self._device = self._trainable[0].value.device
+        keys = torch.zeros((MOST_DROPOUTS, 2), dtype=torch.int32, device=self._device)
+
+        def step(trainable, others, tensors, keys):
+            values = [value.detach().requires_grad_() for value in trainable]
+            filled = [*leaves]
+            for place, tensor in zip(self._places, tensors, strict=True):
+                filled[place] = tensor
+            batch = keras.tree.pack_sequence_as(data, filled)
+            self._seeds = SeedsOfGraph(keys)
+            pairs = zip([*self._trainable, *self._others], [*values, *others])
+            with (
+                self._seeds.recorded(),
+                keras.StatelessScope(list(pairs)) as scope,
+                _gradients_kept(task) as kept,
+            ):
+                logs = task.train_step(batch)
+            after = [scope.get_current_value(v) for v in self._others]
+            self._changed = [
+                k for k, pair in enumerate(zip(after, others)) if pair[0] is not pair[1]
+            ]
+            return kept.gradients, [after[k] for k in self._changed], logs
+
+        recorded = make_fx(step, tracing_mode="fake")
+        graph = recorded(*self._values(), [leaves[k] for k in self._places], keys)
+        self._compiled = torch.compile(graph, fullgraph=True, dynamic=False)
+
+    def _values(self):
+        return tuple(
+            [variable.value.detach() for variable in variables]
+            for variables in (self._trainable, self._others)
+        )
+
+    def step(self, leaves: list[Any]) -> dict[str, Tensor]:
+        """Make an update of a batch, given as its leaves."""
+        import torch
+
+        keys = torch.from_numpy(self._seeds.draw(MOST_DROPOUTS)).to(self._device)
+        drawing = self._seeds.drawing
+        drawn_by: Any = contextlib.nullcontext()
+        if drawing is not None:
+            drawn_by = drawing.generator_of(self._device)
+        with torch.no_grad():
+            tensors = [leaves[k] for k in self._places]
+            with drawn_by:
+                gradients, after, logs = self._compiled(*self._values(), tensors, keys)
+            for place, value in zip(self._changed, after, strict=True):
+                self._others[place].assign(value)
+            self._task.optimizer.apply(gradients, self._trainable)
+        return logs
+
+
+class _KeptGradients:
+    """Stands in for an optimizer, and keeps the gradients that it is given."""
+
+    def __init__(self, optimizer):
+        self.scale_loss = optimizer.scale_loss
+        self.gradients: Any = None
+
+    def apply(self, gradients, variables):
+        self.gradients = [*gradients]
+
+
+@contextlib.contextmanager
+def _gradients_kept(task):
+    optimizer = task.optimizer
+    task.optimizer = _KeptGradients(optimizer)
+    try:
+        yield task.optimizer
+    finally:
+        task.optimizer = optimizer
+
+
+def _as_tensor(leaf):
+    return None if leaf is None else ops.convert_to_tensor(leaf)
+
+
+def check_part(name: str, given: Any, default: Any) -> None:
+    """Raise for an argument of `compile()` by which a step can't be one graph.
+
+    The compiler would join what a step computes twice to spare memory, and what several
+    batches weigh isn't in the graph of one.
+
+    Args:
+        name: str. The argument's.
+        given: its value.
+        default: the value that a graph can have.
+
+    Raises:
+        ValueError: for any other value.
+    """
+    if given != default:
+        raise ValueError(
+            f"`{name}` must be {default!r} with jit_compile=True under PyTorch. "
+            f"Received: {name}={given!r}."
+        )
