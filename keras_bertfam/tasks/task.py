@@ -404,10 +404,10 @@ class PretrainingTask(
         self._weighs_batches = weigh_batches(self, loss)
         if self._makes_graphs():
             torch_graph.check_part("rematerialize", rematerialize, "none")
-            batches = (
-                self._weighs_batches and self.optimizer.gradient_accumulation_steps
-            )
-            torch_graph.check_part("gradient_accumulation_steps", batches or None, None)
+            batches = None
+            if self._weighs_batches:
+                batches = getattr(self.optimizer, "gradient_accumulation_steps", 2)
+            torch_graph.check_part("gradient_accumulation_steps", batches, None)
         readers = (loss, kwargs.get("metrics"), weighted_metrics)
         self._scoring = compiled_losses.scoring_of(self, readers)
         self._gives_labels = compiled_losses.call_takes_labels(self)

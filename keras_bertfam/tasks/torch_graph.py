@@ -80,7 +80,8 @@ class _Graph:
                 filled[place] = tensor
             batch = keras.tree.pack_sequence_as(data, filled)
             self._seeds = SeedsOfGraph(keys)
-            pairs = zip([*self._trainable, *self._others], [*values, *others])
+            variables = [*self._trainable, *self._others]
+            pairs = zip(variables, [*values, *others], strict=True)
             with (
                 self._seeds.recorded(),
                 keras.StatelessScope(list(pairs)) as scope,
@@ -89,7 +90,7 @@ class _Graph:
                 logs = task.train_step(batch)
             after = [scope.get_current_value(v) for v in self._others]
             self._changed = [
-                k for k, pair in enumerate(zip(after, others)) if pair[0] is not pair[1]
+                k for k, before in enumerate(others) if after[k] is not before
             ]
             return kept.gradients, [after[k] for k in self._changed], logs
 

@@ -29,7 +29,6 @@ from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
     vector_signatures,
 )
 from keras_bertfam.tasks.gradient_cache import in_chunks
-from keras_bertfam.tasks.torch_graph import check_part
 from keras_bertfam.tasks.summary import (
     check_layout,
     flat_rows,
@@ -37,6 +36,7 @@ from keras_bertfam.tasks.summary import (
     summary_states,
     summary_token,
 )
+from keras_bertfam.tasks.torch_graph import check_part
 from keras_bertfam.tasks.vectors import TextVectors
 from keras_bertfam.types import Config, Model, Path, Tensor
 
