@@ -40,6 +40,7 @@ from keras_bertfam.models.library_model import LibraryModel
 from keras_bertfam.optimizers.base import (
     exclude_norms_and_biases,
     excludes_norms_and_biases,
+    inner,
     rates_set_by,
 )
 from keras_bertfam.optimizers.pretraining import (
@@ -371,6 +372,8 @@ class PretrainingTask(
                 each shape of batches, which takes a minute and a C++ compiler, and
                 makes it more than twice as fast on a GPU.
         """
+        jit_compile = kwargs.get("jit_compile")
+        torch_graph.check_part(jit_compile, "rematerialize", rematerialize)
         set_recomputation(self, rematerialize)
         self._rematerialize = rematerialize
         self._has_published_rate = optimizer == "auto" and learning_rate is None
@@ -380,7 +383,7 @@ class PretrainingTask(
                 f"{type(self).__name__} computes its own loss. Expected "
                 f'loss="auto". Received: loss={loss!r}.'
             )
-        distribution.check_compilation(self, kwargs.get("jit_compile"))
+        distribution.check_compilation(self, jit_compile)
         accumulation = recipes.checked_accumulation(
             gradient_accumulation_steps, optimizer
         )
@@ -393,6 +396,8 @@ class PretrainingTask(
             }
             given = {name: value for name, value in given.items() if value is not None}
             optimizer = self.make_optimizer(**{**self.optimizer_defaults, **given})
+        batches = getattr(inner(optimizer), "gradient_accumulation_steps", None)
+        torch_graph.check_part(jit_compile, "gradient_accumulation_steps", batches)
         loss = default_loss if loss == "auto" else loss
         if weighted_metrics == "auto":
             weighted_metrics = self.default_metrics()
@@ -402,12 +407,6 @@ class PretrainingTask(
         )
         replicas.prepare_optimizer(self)
         self._weighs_batches = weigh_batches(self, loss)
-        if self._makes_graphs():
-            torch_graph.check_part("rematerialize", rematerialize, "none")
-            batches = None
-            if self._weighs_batches:
-                batches = getattr(self.optimizer, "gradient_accumulation_steps", 2)
-            torch_graph.check_part("gradient_accumulation_steps", batches, None)
         readers = (loss, kwargs.get("metrics"), weighted_metrics)
         self._scoring = compiled_losses.scoring_of(self, readers)
         self._gives_labels = compiled_losses.call_takes_labels(self)

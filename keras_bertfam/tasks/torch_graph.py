@@ -42,8 +42,12 @@ class CompiledSteps:
             (tuple(leaf.shape), leaf.dtype) if ops.is_tensor(leaf) else leaf
             for leaf in leaves
         )
-        # A model may be frozen in part, or compiled anew, between two calls.
-        variables = tuple(id(v) for v in self._task.trainable_variables)
+        # A model may be frozen in part between two calls, or get other weights.
+        task = self._task
+        variables = tuple(
+            tuple(map(id, group))
+            for group in (task.trainable_variables, task.non_trainable_variables)
+        )
         key = (str(keras.tree.map_structure(type, data)), known, variables)
         if key not in self._graphs:
             self._graphs[key] = _Graph(self._task, data)
@@ -108,14 +112,14 @@ class _Graph:
         """Make an update of a batch, given as its leaves."""
         import torch
 
-        keys = torch.from_numpy(self._seeds.draw(MOST_DROPOUTS)).to(self._device)
-        drawing = self._seeds.drawing
-        drawn_by: Any = contextlib.nullcontext()
-        if drawing is not None:
-            drawn_by = drawing.generator_of(self._device)
+        keys = torch.from_numpy(self._seeds.draw()).to(self._device)
+        seeding = self._seeds.seeding
+        scope: Any = contextlib.nullcontext()
+        if seeding is not None:
+            scope = seeding.generator_of(self._device)
         with torch.no_grad():
             tensors = [leaves[k] for k in self._places]
-            with drawn_by:
+            with scope:
                 gradients, after, logs = self._compiled(*self._values(), tensors, keys)
             for place, value in zip(self._changed, after, strict=True):
                 self._others[place].assign(value)
@@ -148,22 +152,23 @@ def _as_tensor(leaf):
     return None if leaf is None else ops.convert_to_tensor(leaf)
 
 
-def check_part(name: str, given: Any, default: Any) -> None:
+def check_part(jit_compile: Any, name: str, given: Any) -> None:
     """Raise for an argument of `compile()` by which a step can't be one graph.
 
     The compiler would join what a step computes twice to spare memory, and what several
     batches weigh isn't in the graph of one.
 
     Args:
+        jit_compile: what `compile()` is given.
         name: str. The argument's.
-        given: its value.
-        default: the value that a graph can have.
+        given: its value; `None` or `"none"` is what a graph can have.
 
     Raises:
-        ValueError: for any other value.
+        ValueError: for any other value, with `jit_compile=True` under PyTorch.
     """
-    if given != default:
+    makes_graphs = jit_compile is True and keras.backend.backend() == "torch"
+    if makes_graphs and given not in (None, "none"):
         raise ValueError(
-            f"`{name}` must be {default!r} with jit_compile=True under PyTorch. "
+            f"`{name}` must be left out with jit_compile=True under PyTorch. "
             f"Received: {name}={given!r}."
         )

@@ -78,15 +78,18 @@ class SeedsOfGraph:
 
     Attributes:
         layers: the `Dropout` of each row of keys that the graph reads.
-        drawing: one whose kernel draws from the generator of a GPU, if any does.
+        seeding: the layer whose seed the generator of a GPU gets, if a kernel draws
+            from it.
     """
 
     def __init__(self, keys: Tensor) -> None:
         self._keys = keys
+        self._count = len(keys)
         self.layers: list[Dropout] = []
-        self.drawing: Dropout | None = None
+        self.seeding: Dropout | None = None
 
     def add(self, layer: "Dropout") -> "_Key":
+        """Give the seed of a layer's next call in the graph."""
         row = self._keys[len(self.layers)]
         self.layers.append(layer)
         return _Key(row[0], row[1])
@@ -100,9 +103,9 @@ class SeedsOfGraph:
         finally:
             _graph.reset(token)
 
-    def draw(self, most: int) -> Tensor:
-        """Draw the keys of the next time, `(most, 2)`, on the host."""
-        keys = np.zeros((most, 2), "int32")
+    def draw(self) -> np.ndarray:
+        """Draw the keys of the next time, int32 `(most, 2)`."""
+        keys = np.zeros((self._count, 2), "int32")
         for row, layer in zip(keys, self.layers, strict=False):
             row[:] = [_signed(word) for word in _key_on_host(layer.next_seed())]
         return keys
@@ -131,7 +134,8 @@ def hash_bits(count: int | Tensor, seed: Any) -> Tensor:
         count: int. How many integers.
         seed: integer tensor of shape `(2,)`, such as
             `keras.random.SeedGenerator.next()` returns; or under PyTorch a pair of
-            ints. Every replica of a `tf.distribute` strategy gets integers of its own.
+            ints, or what a graph has of it. Every replica of a `tf.distribute`
+            strategy gets integers of its own.
 
     Returns:
         Integer tensor of shape `(count,)`, 32 bits wide.
@@ -361,7 +365,7 @@ class Dropout(keras.layers.Layer):
         graph = _graph.get()
         if graph is not None:
             # The whole graph draws by the seed of one layer.
-            graph.drawing = self
+            graph.seeding = self
             yield
             return
         seed = self.next_seed()

@@ -205,9 +205,9 @@ class TextEmbedder(TextVectors, FineTuningTask):
         """
         if gradient_cache_rows is not None:
             check_number("gradient_cache_rows", gradient_cache_rows, 1)
+        jit_compile = kwargs.get("jit_compile")
+        check_part(jit_compile, "gradient_cache_rows", gradient_cache_rows)
         super().compile(optimizer, loss, metrics=metrics, **kwargs)
-        if self._makes_graphs():
-            check_part("gradient_cache_rows", gradient_cache_rows, None)
         self._gradient_cache_rows = gradient_cache_rows
         if self.preprocessor is not None:
             checks = getattr(self.loss, "of_similarities", False)
