@@ -88,6 +88,10 @@ MODEL_CODE = tuple(
     f"keras_bertfam.layers.{name}."
     for name in ("attention", "blocks", "heads", "recurrent")
 )
+# Slow tests that take long and reach nothing alone, as `make test-value` finds them.
+ONLY_FOR_RELEASES = {
+    *(ROOT / "tests" / "only_for_releases.txt").read_text().splitlines()
+}
 BACKEND = os.environ["KERAS_BACKEND"]
 FIRST_BACKEND = BACKEND == "tensorflow"
 # Who runs a slow test in CI: most often who compiles nothing, a third of JAX's time.
@@ -109,10 +113,28 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     """Leave out what is for another backend, and with `--ci` what is for releases."""
     in_ci = config.getoption("ci")
+    if in_ci and FIRST_BACKEND and not any("::" in arg for arg in config.args):
+        refuse_unknown(item.nodeid for item in items)
     left_out = [item for item in items if sits_out(item, in_ci)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in {*left_out}]
+
+
+def refuse_unknown(collected):
+    """Refuse names in the list of tests for releases that no test has."""
+    names = {*collected}
+    files = {name.partition("::")[0] for name in names}
+    unknown = [
+        name
+        for name in sorted(ONLY_FOR_RELEASES - names)
+        if name.partition("::")[0] in files
+    ]
+    if unknown:
+        raise pytest.UsageError(
+            f"tests/only_for_releases.txt names tests that there aren't: {unknown}. "
+            "`make test-value` makes it anew."
+        )
 
 
 def sits_out(item, in_ci):
@@ -123,7 +145,7 @@ def sits_out(item, in_ci):
     elif in_ci and backend_of(item) not in (None, BACKEND):
         return True
     levels = [level for mark in item.iter_markers("slow") for level in mark.args]
-    return in_ci and "release" in levels
+    return in_ci and ("release" in levels or item.nodeid in ONLY_FOR_RELEASES)
 
 
 def any_backend_will_do(item):

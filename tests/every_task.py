@@ -52,6 +52,7 @@ FINE_TUNING = {
         [0, 1, 1],
     ),
     "TextEmbedder": ({}, {}, (TEXTS, TEXTS[::-1]), [1.0, 0.0, 0.5]),
+    "CrossEncoder": ({}, {}, (TEXTS, TEXTS[::-1]), [1.0, 0.0, 0.5]),
 }
 # Of each task to pre-train with: the family of its backbone, `None` for that of the
 # tokenizer, its arguments and its preprocessor's.

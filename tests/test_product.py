@@ -50,6 +50,7 @@ TASKS = {
         np.array([0, 1, 1]),
     ),
     "TextEmbedder": ({}, {}, (TEXTS, TEXTS[::-1]), np.array([1, 0, 0.5], "float32")),
+    "CrossEncoder": ({}, {}, (TEXTS, TEXTS[::-1]), np.array([1, 0, 0.5], "float32")),
 }
 SIZES = {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 32}
 MORE = {
@@ -90,10 +91,10 @@ def parts(name):
 
 
 def cells():
-    """A family with each task; a sixth of them are for CI."""
+    """A family with each task; some of them are for CI."""
     for (i, name), (j, task) in itertools.product(enumerate(NAMES), enumerate(TASKS)):
         marks = [pytest.mark.slow("release")]
-        if (i + j) % len(TASKS) == 0 and name not in ("bart", "t5"):
+        if (i + j) % (2 * len(TASKS)) == 0 and name not in ("bart", "t5"):
             marks = [pytest.mark.slow]
         yield pytest.param(name, task, marks=marks)
 
@@ -124,12 +125,14 @@ def check_served(signature, task, asked, expected):
     given = asked if isinstance(asked, dict) else {"text": asked}
     if task in ("TokenClassifier", "DependencyParser"):
         given = {"words": tf.ragged.constant(asked).to_tensor("")}
+    if task == "CrossEncoder":
+        given = dict(zip(("query", "passage"), asked, strict=True))
     if task == "MultipleChoice":
         given = {**given, "question": [""] * len(TEXTS)}
     found = signature(**{name: tf.constant(value) for name, value in given.items()})
     found = {name: value.numpy() for name, value in found.items()}
-    if task in ("TextRegressor", "TextEmbedder"):
-        same(found["scores" if task == "TextRegressor" else "embeddings"], expected)
+    if task in ("TextRegressor", "CrossEncoder", "TextEmbedder"):
+        same(found["embeddings" if task == "TextEmbedder" else "scores"], expected)
     elif task == "SpanQuestionAnswering":
         texts = [text.decode() for text in found["answer"].ravel()]
         assert texts == [answer["text"] for answer in expected]

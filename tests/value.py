@@ -2,7 +2,9 @@
 
 As a plugin (`-p tests.value`) it writes for each test into the folder `TEST_VALUE` its
 CPU seconds, those of processes that it starts included, and the statements of the
-package that it reaches. `python -m tests.value FOLDER` prints them, the dearest first.
+package that it reaches. `python -m tests.value FOLDER` prints them, the dearest first,
+and writes `tests/only_for_releases.txt`: slow tests that CI leaves out, as each takes
+long and reaches nothing that the others don't.
 
 `coverage` with a context for each test says the same in three times the time, as Python
 before 3.12 then stops at each line of all packages. Here each statement of the package
@@ -20,6 +22,21 @@ import sys
 import pytest
 
 PACKAGE = "keras_bertfam"
+LEFT_OUT = pathlib.Path(__file__).parent / "only_for_releases.txt"
+LONG = 2  # seconds of CPU, with the notes
+# What stays though it reaches nothing alone: laws and comparisons, runs by two replicas
+# and one that is killed, imports, the README.
+STAYS = tuple(
+    f"tests/{name}"
+    for name in """
+    layers/ models/ tokenizers/ presets/tokenizer_formats/ test_imports.py
+    conformance/test_hf conformance/test_sentence conformance/test_embedding
+    conformance/test_cross test_documented_code.py::test_readme
+    tasks/test_objective_runs.py::test_two_replicas
+    tasks/test_accumulation.py::test_uneven_batches
+    callbacks/test_backup.py::test_killed_run
+    """.split()
+)
 NOTES = "__lines_that_ran__"
 ran = {}  # by file, a byte for each line
 
@@ -101,6 +118,7 @@ def pytest_runtest_makereport(item, call):
         record = {
             "test": item.nodeid,
             "release": "release" in levels,
+            "slow": item.get_closest_marker("slow") is not None,
             "seconds": round(_cpu_seconds() - item.cpu_at_start, 3),
             "lines": _take(),
         }
@@ -115,19 +133,48 @@ def records_of(folder):
             yield from map(json.loads, file)
 
 
+def left_out(seconds, tests_of):
+    """Choose of slow tests those that take long and reach nothing alone.
+
+    The dearest are left out first, as long as what they reach is reached by others.
+
+    Args:
+        seconds: dict from slow tests to their seconds.
+        tests_of: dict from statements to the set of tests that reach it.
+    """
+    lines_of, chosen = collections.defaultdict(list), []
+    for line, tests in tests_of.items():
+        for test in tests:
+            lines_of[test].append(line)
+    others = {line: len(tests) - 1 for line, tests in tests_of.items()}
+    for test in sorted(seconds, key=seconds.get, reverse=True):
+        if seconds[test] < LONG or test.startswith(STAYS):
+            continue
+        if all(others[line] for line in lines_of[test]):
+            chosen.append(test)
+            for line in lines_of[test]:
+                others[line] -= 1
+    return chosen
+
+
 def main(folder):
     seconds, tests_of = collections.Counter(), collections.defaultdict(set)
-    of_releases = set()
+    slow, of_releases = set(), set()
     for record in records_of(folder):
         test = record["test"]
         seconds[test] += record["seconds"]
         if record["release"]:
             of_releases.add(test)
+        elif record["slow"]:
+            slow.add(test)
         for path, lines in record["lines"].items():
             for line in lines:
                 tests_of[path, line].add(test)
+    in_ci = {line: tests - of_releases for line, tests in tests_of.items()}
+    chosen = left_out({test: seconds[test] for test in slow}, in_ci)
+    LEFT_OUT.write_text("".join(f"{test}\n" for test in sorted(chosen)))
     alone = collections.Counter(min(t) for t in tests_of.values() if len(t) == 1)
-    without = sum(bool(tests - of_releases) for tests in tests_of.values())
+    without = sum(bool(tests) for tests in in_ci.values())
     files = collections.defaultdict(lambda: [0, 0.0, 0])
     for test in seconds:
         of_file = files[test.partition("::")[0]]

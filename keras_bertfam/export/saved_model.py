@@ -118,6 +118,8 @@ def export_saved_model(
       `text_pair`, string `(batch,)`; outputs `probabilities`, float32 `(batch,
       num_classes)`, `label_ids`, int32 `(batch,)`, and `labels`, string;
     - `TextRegressor`: the same inputs; `scores`, float32 `(batch,)`;
+    - `CrossEncoder`: `query` and `passage`, string `(batch,)`; `scores`, float32
+      `(batch,)`;
     - `TokenClassifier`: `words`, string `(batch, words)`, filled up with `""`;
       as `TextClassifier`, by word, with -1 and `""` where there is none. Sentences
       longer than a row are labelled in parts, as `tag` does;

@@ -5,6 +5,10 @@ from typing import TYPE_CHECKING
 from keras_bertfam import lazy
 
 if TYPE_CHECKING:
+    from keras_bertfam.tasks.finetuning.cross_encoder import CrossEncoder
+    from keras_bertfam.tasks.finetuning.cross_encoder_preprocessor import (
+        CrossEncoderPreprocessor,
+    )
     from keras_bertfam.tasks.finetuning.dependency_parser import DependencyParser
     from keras_bertfam.tasks.finetuning.dependency_parser_preprocessor import (
         DependencyParserPreprocessor,
@@ -28,6 +32,13 @@ if TYPE_CHECKING:
     from keras_bertfam.tasks.finetuning.multiple_choice import MultipleChoice
     from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
         MultipleChoicePreprocessor,
+    )
+    from keras_bertfam.tasks.finetuning.ranking_losses import (
+        LambdaLoss,
+        ListwiseCrossentropy,
+        PairwiseLogistic,
+        PointwiseCrossentropy,
+        ScoreMargins,
     )
     from keras_bertfam.tasks.finetuning.relation_classifier import RelationClassifier
     from keras_bertfam.tasks.finetuning.relation_classifier_preprocessor import (
@@ -136,6 +147,8 @@ __all__ = [
     "CausalLMPreprocessor",
     "CoSENT",
     "CosineSimilarityError",
+    "CrossEncoder",
+    "CrossEncoderPreprocessor",
     "DISTILLATION_RECIPES",
     "DenoisingPreprocessor",
     "DependencyParser",
@@ -151,6 +164,8 @@ __all__ = [
     "InBatchNegatives",
     "KnowledgeAugmentedMaskedLM",
     "KnowledgeAugmentedMaskedLMPreprocessor",
+    "LambdaLoss",
+    "ListwiseCrossentropy",
     "MarginError",
     "MaskedCrossentropy",
     "MaskedLM",
@@ -162,9 +177,11 @@ __all__ = [
     "MultipleChoicePreprocessor",
     "OpenQuestionAnswering",
     "OpenQuestionAnsweringPreprocessor",
+    "PairwiseLogistic",
     "PassageSearch",
     "PermutationLM",
     "PermutationLMPreprocessor",
+    "PointwiseCrossentropy",
     "RecurrentLM",
     "RecurrentLMPreprocessor",
     "RefreshIndex",
@@ -175,6 +192,7 @@ __all__ = [
     "RetrievalAugmentedGenerator",
     "RetrievalAugmentedGeneratorPreprocessor",
     "ScoreDistillation",
+    "ScoreMargins",
     "SpanBoundaryLM",
     "SpanBoundaryLMPreprocessor",
     "SpanQuestionAnswering",

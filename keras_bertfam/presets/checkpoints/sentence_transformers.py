@@ -50,7 +50,7 @@ _NORMALIZED["module_output_name"] = "sentence_embedding"
 MEANINGLESS: dict[str, dict[str, Any]] = {
     PROMPTS: {
         "__version__": None,
-        # A `TextEmbedder` and a `TextRegressor` are told by the class that is asked for
+        # Vectors and scores are told by the class that is asked for
         "model_type": None,
         "default_prompt_name": (None,),
     },
@@ -85,7 +85,7 @@ USED = {
     "Normalize": (),
 }
 # What such folders are made for.
-_TASKS = ("TextEmbedder", "TextRegressor", "TextClassifier")
+_TASKS = ("TextEmbedder", "CrossEncoder", "TextRegressor", "TextClassifier")
 PROJECTION = dense("projection", "sentence_projection")
 
 

@@ -37,6 +37,8 @@ class Counterpart:
             are the sizes of each.
         own: roles that `transformers` hasn't, and that only others' files have.
         optional: roles that not every family has, and whose attribute may be `None`.
+        asked_for: bool. Whether a file that another task may be is that one's, unless
+            this one is asked for.
     """
 
     ending: str
@@ -54,6 +56,7 @@ class Counterpart:
     )
     own: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    asked_for: bool = False
 
     @property
     def roles(self) -> set[str]:
@@ -123,7 +126,7 @@ def counterparts() -> dict[str, Counterpart]:
 
 
 def _breadth(ours):
-    return -len(ours.config), not ours.labelled, not ours.styled
+    return -len(ours.config), not ours.labelled, not ours.styled, ours.asked_for
 
 
 def counterpart(cls: type) -> Counterpart | None:

@@ -64,6 +64,21 @@ def _activation(config):
     return {"activation": known[kind]}
 
 
+# A number for a text, or of a cross-encoder for two.
+SCORES = Counterpart(
+    "ForSequenceClassification",
+    {"classifier": "head"},
+    poolers=("head",),
+    styled=True,
+    config={"problem_type": "regression", "num_labels": 1},
+    arguments=_activation,
+    config_of=lambda task: {
+        _CROSS_ENCODER: {"activation_fn": _SCORES[task.activation]}
+    },
+    required_config={"problem_type": (None, "regression")},
+)
+
+
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TextClassifier(LabelledTask, SummaryTask):
     """Classifies texts, or pairs of texts, with any backbone of the library.
@@ -342,18 +357,7 @@ class TextRegressor(SummaryTask):
     data_kind = "regression"
     pipeline = "text-classification"
     text_columns = ("text",)
-    counterpart = Counterpart(
-        "ForSequenceClassification",
-        {"classifier": "head"},
-        poolers=("head",),
-        styled=True,
-        config={"problem_type": "regression", "num_labels": 1},
-        arguments=_activation,
-        config_of=lambda task: {
-            _CROSS_ENCODER: {"activation_fn": _SCORES[task.activation]}
-        },
-        required_config={"problem_type": (None, "regression")},
-    )
+    counterpart = SCORES
     serving_signatures = number_signatures
     label_kind = "number"
 

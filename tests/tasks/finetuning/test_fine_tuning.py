@@ -47,6 +47,7 @@ def named(path, name):
 PACKAGE = pathlib.Path(keras_bertfam.__file__).parent
 # Files of other libraries and commands that are about one task.
 ELSEWHERE = {
+    "CrossEncoder": {"presets/checkpoints/sentence_transformers.py"},
     "TextClassifier": {
         "cli/demo.py",
         "cli/reproduce/measures.py",
@@ -88,7 +89,7 @@ def test_a_task_says_what_it_is_elsewhere():
 
 def test_the_narrower_of_two_for_one_class_comes_first():
     found = [name for name in heads.counterparts() if name in heads.FINE_TUNING]
-    assert found[:3] == ["TextRegressor", "TextClassifier", "TokenClassifier"]
+    assert found[:3] == ["TextRegressor", "CrossEncoder", "TextClassifier"]
 
 
 def test_a_task_is_known_when_it_is_defined():

@@ -1,0 +1,299 @@
+"""How well passages are found: queries, what is relevant to them, and measures."""
+
+import csv
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from keras_bertfam.arguments import check_number, checked
+from keras_bertfam.parsing import parse_json
+from keras_bertfam.retrieval.index import Index
+from keras_bertfam.types import Path
+
+MEASURES = ("nDCG@10", "RR@10", "AP", "R@100")
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchData:
+    """Passages, queries, and which passages are relevant to which.
+
+    Attributes:
+        passages: dict from ids to strings, or tuples of title and text.
+        queries: dict from ids to strings.
+        relevance: dict from ids of queries to dicts from ids of passages to grades:
+            0 for what isn't relevant. What isn't named isn't, either.
+
+    Raises:
+        ValueError: for an id in `relevance` that there isn't, or a query that no
+            passage is relevant to.
+
+    Example:
+
+    ```python
+    data = keras_bertfam.retrieval.SearchData(
+        {"p1": "A cat.", "p2": "A dog."}, {"q1": "Who barks?"}, {"q1": {"p2": 1}})
+    ```
+    """
+
+    passages: Mapping[str, Any]
+    queries: Mapping[str, str]
+    relevance: Mapping[str, Mapping[str, int]]
+
+    def __post_init__(self) -> None:
+        for query, grades in self.relevance.items():
+            if query not in self.queries:
+                raise ValueError(
+                    "`relevance` must have ids of `queries` as keys. "
+                    f"Received: {query!r}."
+                )
+            unknown = [passage for passage in grades if passage not in self.passages]
+            if unknown:
+                raise ValueError(
+                    "`relevance` must have ids of `passages`. Received: "
+                    f"{unknown[0]!r}, for the query {query!r}."
+                )
+            if not any(grade > 0 for grade in grades.values()):
+                raise ValueError(
+                    "`relevance` must have a passage of a grade above 0 for each "
+                    f"query. Received none for {query!r}."
+                )
+        if not self.relevance:
+            raise ValueError("`relevance` must have at least one query. Received: {}.")
+
+    @classmethod
+    @checked
+    def from_beir(cls, folder: Path, split: str = "test") -> Self:
+        """Read a folder as the benchmark BEIR has them.
+
+        Args:
+            folder: path of a folder with `corpus.jsonl` (`_id`, `title`, `text`),
+                `queries.jsonl` (`_id`, `text`) and `qrels/SPLIT.tsv` (`query-id`,
+                `corpus-id`, `score`, with a line of these names).
+            split: str.
+
+        Returns:
+            `SearchData`, of the queries that the split judges. Queries of which no
+            passage is relevant are left out, as no measure is defined for them.
+
+        Raises:
+            ValueError: for a file, line or column that is missing, and ids that there
+                aren't.
+
+        Example:
+
+        ```python
+        # data = keras_bertfam.retrieval.SearchData.from_beir("scifact")
+        ```
+
+        Reference: [Thakur et al., 2021](https://arxiv.org/abs/2104.08663).
+        """
+        root = pathlib.Path(folder)
+        passages = {}
+        for row in _json_lines(root / "corpus.jsonl", ("_id", "text")):
+            title, text = row.get("title") or "", row["text"]
+            both = title and text
+            passages[row["_id"]] = (title, text) if both else title or text
+        queries = {
+            row["_id"]: row["text"]
+            for row in _json_lines(root / "queries.jsonl", ("_id", "text"))
+        }
+        relevance = _grades(root / "qrels" / f"{split}.tsv")
+        relevance = {
+            query: grades
+            for query, grades in relevance.items()
+            if any(grade > 0 for grade in grades.values())
+        }
+        queries = {name: text for name, text in queries.items() if name in relevance}
+        return cls(passages, queries, relevance)
+
+
+def _existing(path):
+    if not path.is_file():
+        raise ValueError(f"A folder of BEIR must have {path}. Received: no such file.")
+    return path
+
+
+def _json_lines(path, names):
+    with _existing(path).open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = parse_json(line)
+            except ValueError as error:
+                raise ValueError(
+                    f"Line {number} of {path} must be JSON. {error}."
+                ) from error
+            if not isinstance(row, dict) or not all(
+                isinstance(row.get(name), str) for name in names
+            ):
+                raise ValueError(
+                    f"Line {number} of {path} must have the strings "
+                    f"{', '.join(names)}. Received: {line.strip():.100}."
+                )
+            yield row
+
+
+def _grades(path):
+    relevance: dict[str, dict[str, int]] = {}
+    with _existing(path).open(encoding="utf-8", newline="") as file:
+        rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        header = next(rows, [])
+        if header != ["query-id", "corpus-id", "score"]:
+            raise ValueError(
+                f"The first line of {path} must name query-id, corpus-id and score. "
+                f"Received: {header}."
+            )
+        for number, row in enumerate(rows, 2):
+            if len(row) != 3 or not row[2].lstrip("-").isdecimal():
+                raise ValueError(
+                    f"Line {number} of {path} must have two ids and a whole number. "
+                    f"Received: {row}."
+                )
+            relevance.setdefault(row[0], {})[row[1]] = int(row[2])
+    return relevance
+
+
+@checked
+def evaluate_search(
+    data: SearchData,
+    search: Any,
+    k: int = 100,
+    reranker: Any = None,
+    rerank: int = 100,
+    measures: Sequence[str] = MEASURES,
+    batch_size: int = 32,
+) -> dict[str, float]:
+    """Measure how well passages are found, alone or found and ranked again.
+
+    Args:
+        data: `SearchData`.
+        search: what finds passages:
+
+            - a task that makes vectors, `TextEmbedder` or `DualEncoder`: all passages
+              are compared exactly;
+            - an `Index` of these passages, with its encoder;
+            - a function from a list of queries and `k` to, for each query, pairs of a
+              passage's id in `data` and its score, such as BM25.
+        k: int. How many passages are found for each query.
+        reranker: `CrossEncoder` or `None`. Puts the first of them into its order.
+        rerank: int. How many it reads of each query; the others stay behind them.
+        measures: names as ir-measures has them: `"nDCG@10"`, `"RR@10"` (the reciprocal
+            rank), `"AP"` (average precision), `"R@100"` (recall), `"P@1"` and others.
+        batch_size: int, of the models.
+
+    Returns:
+        Dict from measures to their mean over the queries. nDCG takes a grade as its
+        gain. A passage with the id of its query is left out, as in BEIR.
+
+    Raises:
+        ValueError: for an argument out of its range, an unknown measure, or ids that
+            there aren't.
+        ImportError: without ir-measures, which the `evaluation` extra has.
+
+    Example:
+
+    ```python
+    embedder = keras_bertfam.tasks.TextEmbedder.from_preset("my_bert")
+    data = keras_bertfam.retrieval.SearchData(
+        {"p1": "A cat.", "p2": "A dog."}, {"q1": "Who barks?"}, {"q1": {"p2": 1}})
+    keras_bertfam.retrieval.evaluate_search(data, embedder)
+    ```
+    """
+    try:
+        import ir_measures
+    except ImportError as error:
+        raise ImportError(
+            f"Measures need {error.name}: pip install keras-bertfam[evaluation]."
+        ) from error
+    check_number("k", k, 1)
+    check_number("rerank", rerank, 1)
+    parsed = [_measure(ir_measures, name) for name in measures]
+    names = list(data.relevance)
+    texts = [data.queries[name] for name in names]
+    found = _finder(data, search, batch_size)(texts, k)
+    if len(found) != len(names):
+        raise ValueError(
+            "`search` must give a list of passages for each query. Received: "
+            f"{len(found)} for {len(names)}."
+        )
+    run = {}
+    for name, pairs in zip(names, found, strict=True):
+        run[name] = {str(p): float(s) for p, s in pairs if p != name}
+        unknown = [p for p in run[name] if p not in data.passages]
+        if unknown:
+            raise ValueError(
+                f"`search` must give ids of `data.passages`. Received: {unknown[0]!r}."
+            )
+    if reranker is not None:
+        run = _reranked(data, run, reranker, rerank, batch_size)
+    scores = ir_measures.calc_aggregate(parsed, data.relevance, run)
+    return {str(name): float(scores[name]) for name in parsed}
+
+
+def _measure(library, name):
+    try:
+        return library.parse_measure(name)
+    except (NameError, ValueError) as error:
+        raise ValueError(
+            "`measures` must be names as ir-measures has them, such as "
+            f"{', '.join(MEASURES)}. Received: {name!r}."
+        ) from error
+
+
+def _finder(data, search, batch_size) -> Callable[[list[str], int], list]:
+    """Make a function from queries and `k` to pairs of an id and a score."""
+    ids: dict[Any, list[str]] = {}
+    for name, passage in data.passages.items():
+        ids.setdefault(passage, []).append(name)
+    if not isinstance(search, Index):
+        if not hasattr(search, "encode"):
+            return search
+        # What has no text has no vector, and isn't found.
+        passages = [passage for passage in ids if _text(passage)]
+        search = Index.build(passages, search, batch_size=batch_size)
+
+    def find(queries, k):
+        found = search.find(queries, min(k, len(search)), batch_size)
+        for hit in (hit for hits in found for hit in hits):
+            if hit.passage not in ids:
+                raise ValueError(
+                    "`search` must be an index of `data.passages`. Received one with "
+                    f"{hit.passage!r:.100}."
+                )
+        # Equal passages are one in an index, and have one score.
+        return [
+            [(name, hit.score) for hit in hits for name in ids[hit.passage]]
+            for hits in found
+        ]
+
+    return find
+
+
+def _reranked(data, run, reranker, rerank, batch_size):
+    """Score the best of each query anew, and put the others behind them.
+
+    Of the scores 9, 8 and 7, of which two are ranked again as .1 and .6, it makes
+    .1, .6 and -.9.
+    """
+    best = {q: sorted(s, key=lambda p: -s[p]) for q, s in run.items()}
+    texts = [
+        [_text(data.passages[p]) for p in passages[:rerank]]
+        for passages in best.values()
+    ]
+    ranked = reranker.rank(
+        [data.queries[q] for q in best], texts, batch_size=batch_size
+    )
+    again = {}
+    for (query, passages), pairs in zip(best.items(), ranked, strict=True):
+        scores = {passages[place]: score for place, score in pairs}
+        least = min(scores.values(), default=0.0)
+        for number, passage in enumerate(passages[rerank:], 1):
+            scores[passage] = least - number
+        again[query] = scores
+    return again
+
+
+def _text(passage):
+    return (" ".join(passage) if isinstance(passage, tuple) else passage).strip()

@@ -1,0 +1,215 @@
+"""How relevant a passage is to a query, both read together."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_bertfam.arguments import check_several, checked
+from keras_bertfam.tasks.finetuning.cross_encoder_preprocessor import (
+    CrossEncoderPreprocessor,
+    score_signatures,
+)
+from keras_bertfam.tasks.finetuning.fine_tuning import (
+    check_activation,
+    inputs_of,
+    report_of_numbers,
+)
+from keras_bertfam.tasks.finetuning.ranking_losses import PointwiseOrListwise
+from keras_bertfam.tasks.finetuning.summary_task import SummaryTask
+from keras_bertfam.tasks.finetuning.text_classifier import SCORES
+from keras_bertfam.tasks.summary import flat_rows
+from keras_bertfam.types import Config, Model, Tensor
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class CrossEncoder(SummaryTask):
+    """Scores passages by how relevant they are to a query, with any backbone.
+
+    Call `fit()` to train, `rank()` to order passages, `predict()` for scores, and
+    `report()` for scores and errors.
+
+    Query and passage are read together, which is more exact than to compare their
+    vectors, and takes a forward pass for each pair. So it puts into order what an
+    index or BM25 has found.
+
+    Args:
+        backbone: a backbone.
+        preprocessor: `CrossEncoderPreprocessor`, or `None` for data that is
+            preprocessed already.
+        head_style: see `TextClassifier`.
+        dropout: see `TextClassifier`.
+        activation: `"sigmoid"` or `None`: what `predict()` and `rank()` apply to
+            logits. Losses read logits. Defaults to `"sigmoid"`.
+        **kwargs: arguments of `keras.Model`.
+
+    Call arguments:
+        inputs: dict of tensors, those of the backbone, each `(batch, passages,
+            length)`, or `(batch, length)`.
+
+    Returns:
+        float32 tensor `(batch, passages)`, or `(batch,)`: logits.
+
+    `fit()`, `evaluate()` and `predict()` take what `CrossEncoderPreprocessor` does.
+    `compile()` without arguments is the fine-tuning of the backbone's family. Its loss
+    is the binary cross-entropy where a query has one passage, and the cross-entropy of
+    the softmax over its passages where it has a list. `compile(loss=...)` takes others:
+    `PointwiseCrossentropy`, also of lists, `ListwiseCrossentropy`, `PairwiseLogistic`,
+    `LambdaLoss`, and `ScoreMargins` of a teacher's scores. `fit((queries, relevant,
+    others, ...))` needs no labels.
+
+    `from_preset()` takes cross-encoders of `sentence-transformers`, their activation
+    included.
+
+    References: [Nogueira and Cho, 2019](https://arxiv.org/abs/1901.04085); [Gao et al.,
+    2021](https://arxiv.org/abs/2101.08751).
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
+    backbone = keras_bertfam.models.BertBackbone.from_preset(
+        "bert_tiny_en_uncased", load_weights=False)
+    preprocessor = keras_bertfam.tasks.CrossEncoderPreprocessor(tokenizer)
+    model = keras_bertfam.tasks.CrossEncoder(backbone, preprocessor)
+    queries = ["Who purrs?", "Who barks?"]
+    model.fit((queries, ["A cat.", "A dog."], ["A fish.", "A bird."]))
+    model.rank("Who purrs?", ["A dog.", "A cat."])  # [(1, 0.8), (0, 0.3)]
+    ```
+    """
+
+    preprocessor_cls = CrossEncoderPreprocessor
+    pipeline = "text-ranking"
+    text_columns = ("query", "passage")
+    counterpart = dataclasses.replace(SCORES, asked_for=True)
+    serving_signatures = score_signatures
+    fixed_arguments = ("head_style", "dropout")
+    label_kind = "number"
+
+    def __init__(
+        self,
+        backbone: Model,
+        preprocessor: CrossEncoderPreprocessor | None = None,
+        head_style: str | None = None,
+        dropout: float | None = None,
+        activation: str | None = "sigmoid",
+        **kwargs: Any,
+    ) -> None:
+        check_activation(activation, "sigmoid")
+        # No language model's loss beside: it would be that of the queries' tokens, too.
+        super().__init__(
+            backbone, 1, preprocessor, head_style, dropout, lm_weight=0.0, **kwargs
+        )
+        self.activation = activation
+        self.compile_by_default()
+
+    def as_outputs(self, scores: Tensor) -> Tensor:
+        return scores[..., 0]
+
+    def activate(self, logits: Tensor) -> Tensor:
+        """Apply the activation to what the model returns."""
+        return ops.sigmoid(logits) if self.activation else logits
+
+    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Any:
+        if len(inputs["token_ids"].shape) == 2:
+            return super().call(inputs, training)
+        rows, group = flat_rows(inputs)
+        return ops.reshape(super().call(rows, training), group)
+
+    def compile(
+        self,
+        optimizer: str | keras.optimizers.Optimizer = "auto",
+        loss: Any = "auto",
+        *,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().compile(optimizer, loss, metrics=metrics, **kwargs)
+        if self.preprocessor is not None:
+            self.preprocessor.expect_labels_of(self.loss)
+
+    def default_loss(self) -> PointwiseOrListwise:
+        return PointwiseOrListwise()
+
+    def default_metrics(self) -> list[keras.metrics.Metric]:
+        return []
+
+    @checked
+    def predict(
+        self, x: Any = None, batch_size: int | None = None, **kwargs: Any
+    ) -> Any:
+        logits = super().predict(x, batch_size, **kwargs)
+        scores = ops.convert_to_numpy(self.activate(logits))
+        single = self._takes_raw(x) and not self.preprocessor.has_lists(x)
+        return scores[:, 0] if single else scores
+
+    @checked
+    def rank(
+        self,
+        query: str | Sequence[str],
+        passages: Sequence[Any],
+        top_k: int | None = None,
+        batch_size: int = 32,
+    ) -> list[Any]:
+        """Put passages into the order of their scores, the best first.
+
+        Args:
+            query: str, or a list of them.
+            passages: list of str; of several queries a list for each, of any lengths.
+            top_k: int or `None`. How many are returned; `None` for all.
+            batch_size: int.
+
+        Returns:
+            List of pairs of a passage's place in `passages` and its score; of several
+            queries a list for each. Equal scores keep the given order.
+
+        Raises:
+            ValueError: without a preprocessor, or a list of passages for each query.
+
+        Example:
+
+        ```python
+        model = keras_bertfam.tasks.CrossEncoder.from_preset("my_bert")
+        model.rank("Who purrs?", ["A dog.", "A cat."], top_k=1)  # [(1, 0.8)]
+        model.rank(["Who purrs?", "Who?"], [["A dog.", "A cat."], ["A dog."]])
+        ```
+        """
+        if self.preprocessor is None:
+            raise ValueError("`rank` needs a task with a preprocessor.")
+        if isinstance(query, str):
+            return self.rank([query], [passages], top_k, batch_size)[0]
+        check_several("query", query, "queries")
+        check_several("passages", passages, "lists of passages")
+        if len(query) != len(passages):
+            raise ValueError(
+                "`passages` must be a list for each query. Received: "
+                f"{len(query)} queries, {len(passages)} lists."
+            )
+        for texts in passages:
+            check_several("passages", texts, "passages of a query")
+        queries = [q for q, ps in zip(query, passages, strict=True) for _ in ps]
+        flat = [passage for texts in passages for passage in texts]
+        scores = self.predict((queries, flat), batch_size, verbose=0) if flat else []
+        ends = np.cumsum([len(texts) for texts in passages])
+        ranked = []
+        for part in np.split(np.asarray(scores, "float32"), ends[:-1]):
+            order = np.argsort(-part, kind="stable")[:top_k]
+            ranked.append([(int(place), float(part[place])) for place in order])
+        return ranked
+
+    def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+        for score in self.predict(inputs_of(columns), verbose=0):
+            yield {"score": score.tolist()}
+
+    def _report(self, x, labels, given, batch_size, worst):
+        x, labels = self.preprocessor.one_by_one(x, labels)
+        scores = self.predict(x, batch_size, verbose=0)
+        return report_of_numbers(self, x, labels, scores, worst)
+
+    def get_config(self) -> Config:
+        config = super().get_config()
+        del config["lm_weight"]
+        return {**config, "activation": self.activation}
