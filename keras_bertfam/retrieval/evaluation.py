@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from keras_bertfam.arguments import check_number, checked
@@ -242,7 +242,7 @@ def _measure(library, name):
         ) from error
 
 
-def _finder(data, search, batch_size) -> Callable[[list[str], int], list]:
+def _finder(data, search, batch_size):
     """Make a function from queries and `k` to pairs of an id and a score."""
     ids: dict[Any, list[str]] = {}
     for name, passage in data.passages.items():
