@@ -88,7 +88,7 @@ MODEL_CODE = tuple(
     f"keras_bertfam.layers.{name}."
     for name in ("attention", "blocks", "heads", "recurrent")
 )
-# Slow tests that take long and reach nothing alone, as `make test-value` finds them.
+# Slow tests that take long and reach little alone, as `make test-value` finds them.
 ONLY_FOR_RELEASES = {
     *(ROOT / "tests" / "only_for_releases.txt").read_text().splitlines()
 }
