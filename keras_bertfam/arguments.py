@@ -67,7 +67,7 @@ _NUMBERS: dict[str, Range] = {
         "lm_weight learning_rate weight_decay epsilon "
         "global_clipnorm clipnorm clipvalue near_duplicates alpha beta mean_length "
         "clip_threshold epsilon_1 epsilon_2 max_shard_size warmup_steps "
-        "decoupled_weight_decay depth".split(),
+        "decoupled_weight_decay depth mu sigma".split(),
         POSITIVE,
     ),
     **dict.fromkeys("beta_1 beta_2".split(), RATE),

@@ -118,7 +118,7 @@ def test_the_commands(tmp_path):
     code, _, text = run("fill-mask", preset, input="no mask\n")
     assert code == 2 and "mask" in text
     code, _, text = run("predict", preset, input="the cat\n")
-    assert code == 2 and "`PRESET` must be of one of DependencyParser," in text
+    assert code == 2 and "`PRESET` must be of one of CrossEncoder," in text
     make(tasks.TextClassifier, label_names=["a", "b"]).save_to_preset(
         str(tmp_path / "classifier")
     )
