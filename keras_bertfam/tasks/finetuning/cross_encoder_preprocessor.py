@@ -14,8 +14,10 @@ from keras_bertfam.serving import Signature, row_signatures, strings
 from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
     FineTuningPreprocessor,
 )
-from keras_bertfam.tasks.finetuning.ranking_losses import GAP, RankingLoss
 from keras_bertfam.types import Model, TFDataset, TFTensor
+
+# The label of a place without a passage, where queries have unequal numbers of them.
+GAP = -1e30
 
 
 @checked
@@ -79,7 +81,7 @@ class CrossEncoderPreprocessor(FineTuningPreprocessor):
         Args:
             loss: a `RankingLoss`; another loss takes any numbers.
         """
-        self._loss = loss if isinstance(loss, RankingLoss) else None
+        self._loss = loss if hasattr(loss, "label_range") else None
         self._call_in_graph = self.in_graph(self._call)  # which has the old range
 
     def as_tensors(self, x: Any) -> tuple[TFTensor, TFTensor]:

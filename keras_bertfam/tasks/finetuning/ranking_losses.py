@@ -17,11 +17,10 @@ import keras
 from keras import ops
 
 from keras_bertfam.arguments import checked
+from keras_bertfam.tasks.finetuning.cross_encoder_preprocessor import GAP
 from keras_bertfam.tasks.losses import WeightedMeanLoss
 from keras_bertfam.types import Config, Tensor
 
-# The label of a place without a passage, where queries have unequal numbers of them.
-GAP = -1e30
 _MASKED = -1e9
 
 

@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_bertfam import tasks
 from keras_bertfam.tasks import CrossEncoder, CrossEncoderPreprocessor
-from keras_bertfam.tasks.finetuning.ranking_losses import GAP
+from keras_bertfam.tasks.finetuning.cross_encoder_preprocessor import GAP
 from tests import tiny_fine_tuning as tiny
 
 QUERIES = ["the cat", "a dog", "red hat"]

@@ -2,7 +2,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.tasks import CrossEncoderPreprocessor
-from keras_bertfam.tasks.finetuning.ranking_losses import GAP
+from keras_bertfam.tasks.finetuning.cross_encoder_preprocessor import GAP
 from tests import tiny_fine_tuning as tiny
 
 QUERIES = ["the cat", "a dog"]

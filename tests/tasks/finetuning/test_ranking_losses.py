@@ -4,7 +4,8 @@ import pytest
 from keras import ops
 
 from keras_bertfam import tasks
-from keras_bertfam.tasks.finetuning.ranking_losses import GAP, PointwiseOrListwise
+from keras_bertfam.tasks.finetuning.cross_encoder_preprocessor import GAP
+from keras_bertfam.tasks.finetuning.ranking_losses import PointwiseOrListwise
 
 LABELS = np.array([[2, 0, 1, 0], [0, 1, GAP, GAP], [0, 0, 0, GAP]], "float32")
 SCORES = np.array([[0.3, 1, -2, 0.1], [2, 0.5, 9, 7], [1, 2, 3, 4]], "float32")
