@@ -73,7 +73,7 @@ def check_equal(one, two, tolerance):
 
 
 @tensorflow_only
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_mirrored_training_equals_one_device(mirrored):
     check_equal(*mirrored["float32"], tolerance=1e-5)
@@ -92,7 +92,7 @@ def test_mirrored_training_equals_one_device_in_half_precision():
 
 
 @tensorflow_only
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_sum_and_mean_over_replicas(mirrored):
     # Numbers, sums over the replicas, and own values.
@@ -102,7 +102,7 @@ def test_sum_and_mean_over_replicas(mirrored):
 
 
 @tensorflow_only
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_replicas_have_their_own_dropout_masks(mirrored):
     masks = [mask for call in mirrored["dropout_masks"] for mask in call]
@@ -110,14 +110,14 @@ def test_replicas_have_their_own_dropout_masks(mirrored):
 
 
 @tensorflow_only
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_token_embedding_gradients_are_dense(mirrored):
     assert mirrored["embedding_gradients"] == [False, True]  # Keras's, ours
 
 
 @tensorflow_only
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_overflow_on_any_replica_skips_the_update(mirrored):
     after_overflow, after_next = mirrored["overflow"]
@@ -126,7 +126,7 @@ def test_overflow_on_any_replica_skips_the_update(mirrored):
 
 
 @tensorflow_only
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_batches_accumulated_over_replicas_are_as_one_on_one_device(mirrored):
     check_accumulated(mirrored["accumulated"])
@@ -148,14 +148,14 @@ def test_batches_of_any_objective_are_accumulated_over_replicas():
 
 
 @tensorflow_only
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_weight_decay_over_replicas_acts_on_kernels_only(mirrored):
     assert mirrored["decayed"] == ["bias_layer/kernel"]
 
 
 @tensorflow_only
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_lamb_over_replicas_has_norms_of_whole_variables(mirrored):
     variable = keras.Variable([3.0, 4.0], name="kernel")
@@ -168,7 +168,7 @@ def test_lamb_over_replicas_has_norms_of_whole_variables(mirrored):
 
 
 @tensorflow_only
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_a_packed_row_for_two_replicas_trains_as_on_one_device(mirrored):
     (rows, *expected), (_, *received) = mirrored["a_packed_row"]
@@ -178,7 +178,7 @@ def test_a_packed_row_for_two_replicas_trains_as_on_one_device(mirrored):
 
 
 @tensorflow_only
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_texts_of_all_replicas_are_compared(mirrored):
     expected, *others = mirrored["compared_texts"]

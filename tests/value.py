@@ -3,8 +3,8 @@
 As a plugin (`-p tests.value`) it writes for each test into the folder `TEST_VALUE` its
 CPU seconds, those of processes that it starts included, and the statements of the
 package that it reaches. `python -m tests.value FOLDER` prints them, the dearest first,
-and writes `tests/only_for_releases.txt`: slow tests that CI leaves out, as each takes
-long and reaches next to nothing that the others don't.
+and writes `FOLDER/only_for_releases.txt`: slow tests that each take long and reach next
+to nothing that the others don't. CI leaves out those of that file in `tests`.
 
 `coverage` with a context for each test says the same in three times the time, as Python
 before 3.12 then stops at each line of all packages. Here each statement of the package
@@ -22,7 +22,7 @@ import sys
 import pytest
 
 PACKAGE = "keras_bertfam"
-LEFT_OUT = pathlib.Path(__file__).parent / "only_for_releases.txt"
+LEFT_OUT = "only_for_releases.txt"
 LONG = 2  # seconds of CPU, with the notes
 WORTH = 3  # seconds that a statement which no other test reaches may take
 # What stays though it reaches nothing alone: laws and comparisons, runs by two replicas
@@ -176,7 +176,9 @@ def main(folder):
                 tests_of[path, line].add(test)
     in_ci = {line: tests - of_releases for line, tests in tests_of.items()}
     chosen = left_out({test: seconds[test] for test in slow}, in_ci)
-    LEFT_OUT.write_text("".join(f"{test}\n" for test in sorted(chosen)))
+    pathlib.Path(folder, LEFT_OUT).write_text(
+        "".join(f"{test}\n" for test in sorted(chosen))
+    )
     alone = collections.Counter(min(t) for t in tests_of.values() if len(t) == 1)
     without = sum(bool(tests) for tests in in_ci.values())
     files = collections.defaultdict(lambda: [0, 0.0, 0])

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -89,22 +90,18 @@ class SearchData:
         Reference: [Thakur et al., 2021](https://arxiv.org/abs/2104.08663).
         """
         root = pathlib.Path(folder)
-        passages = {}
-        for row in _json_lines(root / "corpus.jsonl", ("_id", "text")):
-            title, text = row.get("title") or "", row["text"]
-            both = title and text
-            passages[row["_id"]] = (title, text) if both else title or text
-        queries = {
-            row["_id"]: row["text"]
-            for row in _json_lines(root / "queries.jsonl", ("_id", "text"))
+        passages = {
+            name: (title, text) if title and text else title or text
+            for name, (title, text) in _rows(root / "corpus.jsonl").items()
         }
+        questions = _rows(root / "queries.jsonl")
         relevance = _grades(root / "qrels" / f"{split}.tsv")
         relevance = {
             query: grades
             for query, grades in relevance.items()
             if any(grade > 0 for grade in grades.values())
         }
-        queries = {name: text for name, text in queries.items() if name in relevance}
+        queries = {q: text for q, (_, text) in questions.items() if q in relevance}
         return cls(passages, queries, relevance)
 
 
@@ -114,7 +111,9 @@ def _existing(path):
     return path
 
 
-def _json_lines(path, names):
+def _rows(path):
+    """Read titles, which may be missing, and texts by their ids."""
+    rows = {}
     with _existing(path).open(encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -125,14 +124,20 @@ def _json_lines(path, names):
                 raise ValueError(
                     f"Line {number} of {path} must be JSON. {error}."
                 ) from error
-            if not isinstance(row, dict) or not all(
-                isinstance(row.get(name), str) for name in names
-            ):
+            row = row if isinstance(row, dict) else {}
+            name, text, title = row.get("_id"), row.get("text"), row.get("title") or ""
+            if not all(isinstance(value, str) for value in (name, text, title)):
                 raise ValueError(
-                    f"Line {number} of {path} must have the strings "
-                    f"{', '.join(names)}. Received: {line.strip():.100}."
+                    f"Line {number} of {path} must have the strings _id, text and, if "
+                    f"there is one, title. Received: {line.strip():.100}."
                 )
-            yield row
+            if name in rows:
+                raise ValueError(
+                    f"Each id of {path} must be there once. Received twice: {name!r}, "
+                    f"the second time in line {number}."
+                )
+            rows[name] = (title, text)
+    return rows
 
 
 def _grades(path):
@@ -146,12 +151,18 @@ def _grades(path):
                 f"Received: {header}."
             )
         for number, row in enumerate(rows, 2):
-            if len(row) != 3 or not row[2].lstrip("-").isdecimal():
+            if len(row) != 3 or not re.fullmatch("-?[0-9]{1,9}", row[2]):
                 raise ValueError(
                     f"Line {number} of {path} must have two ids and a whole number. "
                     f"Received: {row}."
                 )
-            relevance.setdefault(row[0], {})[row[1]] = int(row[2])
+            grades = relevance.setdefault(row[0], {})
+            if row[1] in grades:
+                raise ValueError(
+                    f"A pair of {path} must be judged once. Received twice: {row[:2]}, "
+                    f"the second time in line {number}."
+                )
+            grades[row[1]] = int(row[2])
     return relevance
 
 
@@ -272,26 +283,19 @@ def _finder(data, search, batch_size):
 
 
 def _reranked(data, run, reranker, rerank, batch_size):
-    """Score the best of each query anew, and put the others behind them.
+    """Put the best of each query into a ranker's order, and the others behind them.
 
-    Of the scores 9, 8 and 7, of which two are ranked again as .1 and .6, it makes
-    .1, .6 and -.9.
+    Scores are places then: of `{"a": 9, "b": 8, "c": 7}`, of which the first two change
+    places, it makes `{"b": 0, "a": -1, "c": -2}`. A ranker's own may be equal.
     """
-    best = {q: sorted(s, key=lambda p: -s[p]) for q, s in run.items()}
-    texts = [
-        [_text(data.passages[p]) for p in passages[:rerank]]
-        for passages in best.values()
-    ]
-    ranked = reranker.rank(
-        [data.queries[q] for q in best], texts, batch_size=batch_size
-    )
+    best = {q: sorted(scores, key=lambda p: -scores[p]) for q, scores in run.items()}
+    texts = [[_text(data.passages[p]) for p in ps[:rerank]] for ps in best.values()]
+    queries = [data.queries[q] for q in best]
+    ranked = reranker.rank(queries, texts, batch_size=batch_size)
     again = {}
     for (query, passages), pairs in zip(best.items(), ranked, strict=True):
-        scores = {passages[place]: score for place, score in pairs}
-        least = min(scores.values(), default=0.0)
-        for number, passage in enumerate(passages[rerank:], 1):
-            scores[passage] = least - number
-        again[query] = scores
+        order = [passages[place] for place, _ in pairs] + passages[rerank:]
+        again[query] = {passage: -float(place) for place, passage in enumerate(order)}
     return again
 
 

@@ -50,8 +50,8 @@ def test_scores_of_their_folder_and_of_ours(activation, tmp_path):
     assert ours.preprocessor.sequence_length == 16
     scores = ours.predict((QUERIES, PASSAGES), verbose=0)
     np.testing.assert_allclose(scores, expected, atol=1e-5)
-    ranked = ours.rank("a b", PASSAGES)
-    by_them = theirs.rank("a b", PASSAGES)
+    ranked = ours.rank("a b", PASSAGES[:4])
+    by_them = theirs.rank("a b", PASSAGES[:4])
     assert [place for place, _ in ranked] == [hit["corpus_id"] for hit in by_them]
     ours.export_to_transformers(str(tmp_path / "ours"))
     back = library.CrossEncoder(str(tmp_path / "ours"), device="cpu", max_length=16)

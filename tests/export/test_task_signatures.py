@@ -155,6 +155,25 @@ def test_regressor_and_embedder(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.any_backend
+def test_cross_encoder(tmp_path):
+    model = tasks.CrossEncoder(
+        tiny.make_backbone(num_layers=1),
+        tasks.CrossEncoderPreprocessor(tiny.make_tokenizer(), 16),
+    )
+    path = export_saved_model(model, str(tmp_path / "1"))
+    served = tf.saved_model.load(path).signatures
+    expected = model.predict((TEXTS, PAIRS), verbose=0)
+    asked = {"query": tf.constant(TEXTS), "passage": tf.constant(PAIRS)}
+    answer = served["serving_default"](**asked)["scores"]
+    np.testing.assert_allclose(answer, expected, atol=1e-5)
+    rows = model.preprocessor((TEXTS, PAIRS), None)
+    rows = {name: rows[name][:, 0] for name in ("token_ids", "segment_ids")}
+    answer = served["token_ids"](**rows)["scores"]
+    np.testing.assert_allclose(answer, expected, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
 def test_token_classifier(tmp_path):
     words = [["the", "cats", "sat"], ["reding"], []]
     model = tasks.TokenClassifier(

@@ -41,12 +41,14 @@ def test_measures_by_hand():
 
 
 class Ranker:
-    """Prefers short passages; notes what it was asked."""
+    """Prefers short passages, all of which are certain; notes what it was asked."""
 
     def rank(self, queries, passages, batch_size):
         self.asked = passages
         return [
-            sorted(((k, -len(t)) for k, t in enumerate(texts)), key=lambda p: -p[1])
+            sorted(
+                ((k, 1.0) for k in range(len(texts))), key=lambda p: len(texts[p[0]])
+            )
             for texts in passages
         ]
 
@@ -112,6 +114,16 @@ def test_a_folder_of_beir(tmp_path):
         ({"qrels": "query-id\tcorpus-id\tscore\nq1\tp7\t1\n"}, "Received: 'p7'"),
         ({"qrels": "query-id\tcorpus-id\tscore\nq7\tp1\t1\n"}, "Received: 'q7'"),
         ({"qrels": "query-id\tcorpus-id\tscore\n"}, "at least one query"),
+        (
+            {"qrels": "query-id\tcorpus-id\tscore\nq1\tp1\t1\nq1\tp1\t0\n"},
+            "judged once",
+        ),
+        ({"qrels": "query-id\tcorpus-id\tscore\nq1\tp1\t--1\n"}, "a whole number"),
+        ({"corpus": [{"_id": "p1", "text": "a"}] * 2}, "Received twice: 'p1'"),
+        (
+            {"corpus": [{"_id": "p1", "text": "a", "title": ["b"]}]},
+            "one, title",
+        ),
         ({"corpus": [{"_id": "p1"}]}, "Line 1 of .*corpus.jsonl must have the strings"),
         ({"queries": [{"_id": 3, "text": "a"}]}, "Line 1 of .*queries.jsonl"),
     ],

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bertfam.arguments import check_several, checked
+from keras_bertfam.arguments import check_number, check_several, checked
 from keras_bertfam.tasks.finetuning.cross_encoder_preprocessor import (
     CrossEncoderPreprocessor,
     score_signatures,
@@ -20,7 +20,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import (
 )
 from keras_bertfam.tasks.finetuning.ranking_losses import PointwiseOrListwise
 from keras_bertfam.tasks.finetuning.summary_task import SummaryTask
-from keras_bertfam.tasks.finetuning.text_classifier import SCORES
+from keras_bertfam.tasks.finetuning.text_classifier import SCORE
 from keras_bertfam.tasks.summary import flat_rows
 from keras_bertfam.types import Config, Model, Tensor
 
@@ -84,7 +84,7 @@ class CrossEncoder(SummaryTask):
     preprocessor_cls = CrossEncoderPreprocessor
     pipeline = "text-ranking"
     text_columns = ("query", "passage")
-    counterpart = dataclasses.replace(SCORES, asked_for=True)
+    counterpart = dataclasses.replace(SCORE, asked_for=True)
     serving_signatures = score_signatures
     fixed_arguments = ("head_style", "dropout")
     label_kind = "number"
@@ -141,10 +141,15 @@ class CrossEncoder(SummaryTask):
     def predict(
         self, x: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:
+        return self._activated(self._logits(x, batch_size, **kwargs))
+
+    def _logits(self, x, batch_size, **kwargs):
         logits = super().predict(x, batch_size, **kwargs)
-        scores = ops.convert_to_numpy(self.activate(logits))
         single = self._takes_raw(x) and not self.preprocessor.has_lists(x)
-        return scores[:, 0] if single else scores
+        return logits[:, 0] if single else logits
+
+    def _activated(self, logits):
+        return ops.convert_to_numpy(self.activate(logits))
 
     @checked
     def rank(
@@ -164,10 +169,11 @@ class CrossEncoder(SummaryTask):
 
         Returns:
             List of pairs of a passage's place in `passages` and its score; of several
-            queries a list for each. Equal scores keep the given order.
+            queries a list for each. Equally good ones keep the given order.
 
         Raises:
-            ValueError: without a preprocessor, or a list of passages for each query.
+            ValueError: without a preprocessor, or a list of passages for each query,
+                and for a `top_k` below 1.
 
         Example:
 
@@ -179,6 +185,8 @@ class CrossEncoder(SummaryTask):
         """
         if self.preprocessor is None:
             raise ValueError("`rank` needs a task with a preprocessor.")
+        if top_k is not None:
+            check_number("top_k", top_k, 1)
         if isinstance(query, str):
             return self.rank([query], [passages], top_k, batch_size)[0]
         check_several("query", query, "queries")
@@ -192,12 +200,18 @@ class CrossEncoder(SummaryTask):
             check_several("passages", texts, "passages of a query")
         queries = [q for q, ps in zip(query, passages, strict=True) for _ in ps]
         flat = [passage for texts in passages for passage in texts]
-        scores = self.predict((queries, flat), batch_size, verbose=0) if flat else []
-        ends = np.cumsum([len(texts) for texts in passages])
+        if not flat:
+            return [[] for _ in passages]
+        # A sigmoid makes great logits equal: they are put into order before it.
+        logits = self._logits((queries, flat), batch_size, verbose=0)
+        scores = self._activated(logits)
+        ends = np.cumsum([len(texts) for texts in passages])[:-1]
         ranked = []
-        for part in np.split(np.asarray(scores, "float32"), ends[:-1]):
+        for part, of_part in zip(
+            np.split(logits, ends), np.split(scores, ends), strict=True
+        ):
             order = np.argsort(-part, kind="stable")[:top_k]
-            ranked.append([(int(place), float(part[place])) for place in order])
+            ranked.append([(int(place), float(of_part[place])) for place in order])
         return ranked
 
     def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:

@@ -42,7 +42,9 @@ class CrossEncoderPreprocessor(FineTuningPreprocessor):
               relevant, and passages that aren't;
             - a list of tuples of a query and a passage, or its passages.
 
-            Lists of unequal lengths are filled up with `""`, whose labels don't count.
+            Lists of unequal lengths are filled up with `""`, whose labels don't count;
+            the first passage has text where there are labels. KerasHub takes a tuple
+            that is the only argument for `(x, y)`: pass `None` as `y` then.
         y: numbers `(batch,)`, or of lists `(batch, passages)`, or `None`.
         sample_weight: float tensor of shape `(batch,)`, or `None`.
 
@@ -136,6 +138,9 @@ class CrossEncoderPreprocessor(FineTuningPreprocessor):
                 f"{tuple(passages.shape)}. Received: shape {tuple(y.shape)}."
             )
         numbers, gaps = finite_numbers(y), tf.equal(passages, "")
+        text = tf.broadcast_to(~gaps[:, :1], tf.shape(y))
+        check = "labels of lists whose first passage has text"
+        numbers = check_values(numbers, y, text, check)
         numbers = tf.where(gaps, GAP, numbers)
         if self._loss is None:
             return numbers
@@ -225,7 +230,8 @@ def score_signatures(
         return named(model(rows, training=False)[:, 0])
 
     example = {"query": ["A question?"], "passage": ["A text that may answer it."]}
-    rows = preprocessor((example["query"], example["passage"]))
+    rows = preprocessor((example["query"], example["passage"]), None)
+    rows = {name: value[:, 0] for name, value in rows.items()}
     inputs = {"query": strings("query"), "passage": strings("passage")}
     return {
         "serving_default": Signature(score, inputs, example),

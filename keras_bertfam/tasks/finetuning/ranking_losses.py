@@ -37,7 +37,7 @@ class RankingLoss(WeightedMeanLoss):
     needs_lists = True
 
     def label_range(self, single: bool) -> tuple[float, float]:
-        """Tell the least and the greatest label, where a query has a single passage."""
+        """Tell the least and the greatest label, of single passages or of lists."""
         return 0.0, math.inf
 
     def losses(self, labels: Tensor, scores: Tensor, there: Tensor) -> Tensor:
@@ -80,11 +80,11 @@ class PointwiseCrossentropy(RankingLoss):
 
     needs_lists = False
 
-    def label_range(self, single: bool) -> tuple[float, float]:
-        return 0.0, 1.0
-
     def __init__(self, name: str = "pointwise_crossentropy", **kwargs: Any) -> None:
         super().__init__(name=name)
+
+    def label_range(self, single: bool) -> tuple[float, float]:
+        return 0.0, 1.0
 
     def losses(self, labels: Tensor, scores: Tensor, there: Tensor) -> Tensor:
         losses = ops.softplus(scores) - scores * labels
@@ -190,8 +190,8 @@ class LambdaLoss(RankingLoss):
         near = |1 / D(|i-j|) - 1 / D(|i-j|+1)|
 
     where `D(i) = log2(1 + i)`, and a passage's gain is `2 ** label - 1` divided by the
-    list's greatest DCG. It is the paper's NDCG-Loss2++, but for the mean over a list's
-    pairs in place of their sum. Logarithms have base 2.
+    list's greatest DCG. Labels are from 0 to 30, and logarithms have base 2. It is the
+    paper's NDCG-Loss2++, but for the mean over a list's pairs in place of their sum.
 
     Args:
         mu: float. The weight of the first of both terms.
@@ -221,6 +221,9 @@ class LambdaLoss(RankingLoss):
         super().__init__(name=name)
         self.mu = mu
         self.sigma = sigma
+
+    def label_range(self, single: bool) -> tuple[float, float]:
+        return 0.0, 30.0  # powers of two
 
     def losses(self, labels: Tensor, scores: Tensor, there: Tensor) -> Tensor:
         gains = ops.power(2.0, labels) - 1
@@ -262,11 +265,11 @@ class ScoreMargins(RankingLoss):
     Reference: [Hofstätter et al., 2020](https://arxiv.org/abs/2010.02666), section 3.
     """
 
-    def label_range(self, single: bool) -> tuple[float, float]:
-        return -math.inf, math.inf
-
     def __init__(self, name: str = "score_margins", **kwargs: Any) -> None:
         super().__init__(name=name)
+
+    def label_range(self, single: bool) -> tuple[float, float]:
+        return -math.inf, math.inf
 
     def losses(self, labels: Tensor, scores: Tensor, there: Tensor) -> Tensor:
         errors = scores[:, :1] - scores[:, 1:] - (labels[:, :1] - labels[:, 1:])
@@ -282,11 +285,11 @@ class PointwiseOrListwise(RankingLoss):
 
     needs_lists = False
 
-    def label_range(self, single: bool) -> tuple[float, float]:
-        return 0.0, 1.0 if single else math.inf
-
     def __init__(self, name: str = "pointwise_or_listwise", **kwargs: Any) -> None:
         super().__init__(name=name)
+
+    def label_range(self, single: bool) -> tuple[float, float]:
+        return 0.0, 1.0 if single else math.inf
 
     def losses(self, labels: Tensor, scores: Tensor, there: Tensor) -> Tensor:
         # A graph that TensorFlow made for both doesn't know the number before it runs.

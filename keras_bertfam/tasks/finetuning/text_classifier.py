@@ -43,7 +43,7 @@ _CROSS_ENCODER, _OLD_CROSS_ENCODER = (
     "sentence_transformers",
     "sbert_ce_default_activation_function",
 )
-_SCORES = {
+_ACTIVATIONS = {
     None: "torch.nn.modules.linear.Identity",
     "sigmoid": "torch.nn.modules.activation.Sigmoid",
 }
@@ -54,18 +54,18 @@ def _activation(config):
     now = config.get(_CROSS_ENCODER)
     named = now.get("activation_fn") if isinstance(now, dict) else None
     named = named or config.get(_OLD_CROSS_ENCODER)
-    known = {theirs.rpartition(".")[2]: ours for ours, theirs in _SCORES.items()}
+    known = {theirs.rpartition(".")[2]: ours for ours, theirs in _ACTIVATIONS.items()}
     kind = "Identity" if named is None else str(named).rpartition(".")[2]
     if kind not in known:
         raise CheckpointError(
             "The activation of a cross-encoder must be one of "
-            f"{', '.join(_SCORES.values())}. Received: {named!r}."
+            f"{', '.join(_ACTIVATIONS.values())}. Received: {named!r}."
         )
     return {"activation": known[kind]}
 
 
-# A number for a text, or of a cross-encoder for two.
-SCORES = Counterpart(
+# What `transformers` calls a task whose rows have one score each.
+SCORE = Counterpart(
     "ForSequenceClassification",
     {"classifier": "head"},
     poolers=("head",),
@@ -73,7 +73,7 @@ SCORES = Counterpart(
     config={"problem_type": "regression", "num_labels": 1},
     arguments=_activation,
     config_of=lambda task: {
-        _CROSS_ENCODER: {"activation_fn": _SCORES[task.activation]}
+        _CROSS_ENCODER: {"activation_fn": _ACTIVATIONS[task.activation]}
     },
     required_config={"problem_type": (None, "regression")},
 )
@@ -357,7 +357,7 @@ class TextRegressor(SummaryTask):
     data_kind = "regression"
     pipeline = "text-classification"
     text_columns = ("text",)
-    counterpart = SCORES
+    counterpart = SCORE
     serving_signatures = number_signatures
     label_kind = "number"
 
