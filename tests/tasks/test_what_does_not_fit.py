@@ -69,7 +69,7 @@ def given_to(name):
         return ({"question": LONG, "context": LONG[::-1]},)
     if name == "MultipleChoice":
         return ({"context": LONG, "choices": [["a"], ["a"], ["a"]]},)
-    if name in ("DualEncoder", "MaskedLMSentencePair"):
+    if name in ("CrossEncoder", "DualEncoder", "MaskedLMSentencePair"):
         return (LONG, [WORDS[0]] * 3), None
     if name == "TextToText":
         return LONG, LONG[::-1]
