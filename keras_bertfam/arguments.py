@@ -34,7 +34,7 @@ _NUMBERS: dict[str, Range] = {
         "max_characters num_sampled projection_dim max_answer_length n_best "
         "max_span_length position_dim input_dim output_dim num_characters k rank "
         "num_beams arc_dim relation_dim decoder_positions max_positions "
-        "kernel_size num_buckets max_distance".split(),
+        "kernel_size num_buckets max_distance penalty_steps".split(),
         SIZE,
     ),
     **dict.fromkeys(
@@ -67,7 +67,7 @@ _NUMBERS: dict[str, Range] = {
         "lm_weight learning_rate weight_decay epsilon "
         "global_clipnorm clipnorm clipvalue near_duplicates alpha beta mean_length "
         "clip_threshold epsilon_1 epsilon_2 max_shard_size warmup_steps "
-        "decoupled_weight_decay depth mu sigma".split(),
+        "decoupled_weight_decay depth mu sigma query_penalty passage_penalty".split(),
         POSITIVE,
     ),
     **dict.fromkeys("beta_1 beta_2".split(), RATE),

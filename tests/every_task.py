@@ -67,6 +67,7 @@ PRETRAINING = {
     "RecurrentLM": ("transfo-xl", {}, {}),
     "TextToText": ("t5", {}, {}),
     "DualEncoder": (None, {"projection_dim": None}, {}),
+    "SparseEncoder": ("bert", {}, {}),
 }
 MORE = {"albert": {"embedding_dim": 8}, "electra": {"embedding_dim": 8}}
 ELMO = {"num_layers": 2, "hidden_dim": 8, "cell_dim": 16, "embedding_dim": 4}
@@ -77,7 +78,7 @@ LENGTH = 48
 def cells():
     """Pairs of a task and a kind of tokenizer that go together."""
     masking = ("MaskedLM", "MaskedLMSentencePair", "SpanBoundaryLM", "PermutationLM")
-    masking += ("ReplacedTokenDetection", "Distiller")
+    masking += ("ReplacedTokenDetection", "Distiller", "SparseEncoder")
     return [
         (task, kind)
         for task in (*FINE_TUNING, *PRETRAINING)
@@ -162,7 +163,7 @@ def given_to(task):
         return (TEXTS, TEXTS[::-1])
     if task == "MaskedLMSentencePair":
         return ((TEXTS, TEXTS[::-1]), [0, 1, 0])
-    if task == "DualEncoder":
+    if task in ("DualEncoder", "SparseEncoder"):
         return ((TEXTS, TEXTS[::-1]), None)
     return (TEXTS,)
 

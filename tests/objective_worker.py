@@ -32,6 +32,7 @@ from tests import (
     tiny_recurrent_lm,
     tiny_sentence_pair,
     tiny_span_boundary,
+    tiny_sparse_encoder,
 )
 from tests.resume_worker import At, Recorder
 
@@ -47,6 +48,7 @@ OBJECTIVES = {
     "retrieval_augmented": tiny_passage_tasks.rag,
     "sentence_pair": tiny_sentence_pair,
     "span_boundary": tiny_span_boundary,
+    "sparse_encoder": tiny_sparse_encoder,
 }
 # The epoch and batch after which a run is killed.
 KILLED_AT = (1, 4)

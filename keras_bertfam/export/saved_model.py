@@ -131,7 +131,8 @@ def export_saved_model(
     - `MultipleChoice`: `context`, `question` (`""` for none), string `(batch,)`, and
       `choices`, string `(batch, choices)`; `probabilities`, float32 `(batch,
       choices)`, and `choice`, int32 `(batch,)`;
-    - `TextEmbedder`: `text`; `embeddings`, float32 `(batch, hidden_dim)`;
+    - `TextEmbedder` and `SparseEncoder`: `text`; `embeddings`, float32 `(batch,
+      width)`;
     - `SpanQuestionAnswering`: `question` and `context`, string `(batch,)`; outputs
       `answer`, string `(batch,)`, `""` for none, `answer_start` and `answer_end`,
       int32, in characters, -1 for none, `no_answer_odds`, float32, and

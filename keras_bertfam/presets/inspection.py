@@ -88,6 +88,8 @@ def check_no_preset(path: Path) -> None:
         )
 
 
+# Fine-tuning that begins with a masked language model's head.
+_OF_MASKED_LM = ("SparseEncoder",)
 _OWN = ("BidirectionalLM", "CausalLM", "PermutationLM", "RecurrentLM", "TextToText")
 
 
@@ -112,7 +114,11 @@ def tasks_of(family: str) -> tuple[str, ...]:
         return ()
     trained_by = record.pretraining[""].task
     own = trained_by if trained_by in _OWN else "MaskedLM"
-    return (own,) if own in ("RecurrentLM", "TextToText") else (own, *fine_tuned())
+    if own in ("RecurrentLM", "TextToText"):
+        return (own,)
+    if own == "MaskedLM":
+        return (own, *fine_tuned())
+    return (own, *(name for name in fine_tuned() if name not in _OF_MASKED_LM))
 
 
 def family_of_class(name: str) -> str | None:

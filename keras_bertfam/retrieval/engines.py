@@ -1,4 +1,4 @@
-"""Vectors in an engine that finds them by inner product: FAISS's kinds, and ScaNN."""
+"""Vectors in an engine that finds them by inner product: FAISS, ScaNN, sparse ones."""
 
 import dataclasses
 import math
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_bertfam.retrieval import faiss_files, scann_engine
+from keras_bertfam.retrieval import faiss_files, inverted_engine, scann_engine
 from keras_bertfam.types import Config
 
 # Vectors that FAISS wants for each cell that it learns.
@@ -135,6 +135,13 @@ KINDS = {
         read=scann_engine.read_engine,
         write=scann_engine.write_engine,
     ),
+    "inverted": EngineKind(
+        "InvertedEngine",
+        lambda dim, count, settings: inverted_engine.InvertedEngine(dim),
+        file="vectors.npz",
+        read=inverted_engine.read_engine,
+        write=inverted_engine.write_engine,
+    ),
 }
 
 
@@ -196,7 +203,7 @@ class Vectors:
         return engine
 
     def engine(self) -> Any:
-        """Give the index of FAISS, its cells learnt, or a `ScannEngine`."""
+        """Give the engine, its cells learnt."""
         if self._engine is None:
             vectors = np.concatenate(self._waiting)
             engine = self._new(len(vectors))

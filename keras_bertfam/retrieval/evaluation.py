@@ -182,8 +182,8 @@ def evaluate_search(
         data: `SearchData`.
         search: what finds passages:
 
-            - a task that makes vectors, `TextEmbedder` or `DualEncoder`: all passages
-              are compared exactly;
+            - a task that makes vectors, `TextEmbedder`, `SparseEncoder` or
+              `DualEncoder`: all passages are compared exactly;
             - an `Index` of these passages, with its encoder;
             - a function from a list of queries and `k` to, for each query, pairs of a
               passage's id in `data` and its score, such as BM25.

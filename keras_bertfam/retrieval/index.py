@@ -82,8 +82,9 @@ _BATCHES_AT_ONCE = 32
 class Index:
     """An index of passages, searched by the inner products of their vectors.
 
-    Vectors and the search are FAISS's, `pip install 'keras-bertfam[retrieval]'`, or
-    ScaNN's, `pip install 'keras-bertfam[scann]'`, on Linux.
+    Vectors and the search are FAISS's, those of sparse vectors SciPy's, both by `pip
+    install 'keras-bertfam[retrieval]'`, or ScaNN's, `pip install
+    'keras-bertfam[scann]'`, on Linux.
 
     Args:
         dim: int. Width of the vectors.
@@ -91,9 +92,12 @@ class Index:
             nearest to the query, of cells learnt from the vectors that are there at
             the first search; `"hnsw"`: goes from vector to vector in a graph;
             `"scann"`: ScaNN's search of cells by codes, and of the best by vectors,
-            learnt anew at the first search after vectors were added.
-        encoder: what the vectors are of: a task with `encode`, as `DualEncoder` and
-            `TextEmbedder`; or `None` for an index that is only asked by vectors.
+            learnt anew at the first search after vectors were added; `"inverted"`:
+            of sparse vectors, compares exactly with those that have a number in common
+            with the query, and finds no others.
+        encoder: what the vectors are of: a task with `encode`, as `DualEncoder`,
+            `TextEmbedder` and `SparseEncoder`; or `None` for an index that is only
+            asked by vectors.
         **settings: of `"ivf"`: `nlist`, the number of cells, by default four times the
             root of the number of vectors, and `nprobe`, how many are searched, 16. Of
             `"hnsw"`: `m`, the links of a vector, 32, `ef_construction`, 80, and
@@ -104,7 +108,7 @@ class Index:
 
     Raises:
         ValueError: for an argument out of its range.
-        ImportError: without FAISS, or ScaNN for `"scann"`.
+        ImportError: without the library of the kind.
 
     Example:
 
@@ -135,7 +139,7 @@ class Index:
         cls,
         passages: Iterable[Any],
         encoder: Any,
-        kind: str = "exact",
+        kind: str | None = None,
         batch_size: int = 32,
         duplicates: str = "error",
         **settings: Any,
@@ -146,7 +150,8 @@ class Index:
             passages: iterable, such as a `tf.data.Dataset`, of strings or of tuples of
                 title and text, not in batches. Read once, some at a time.
             encoder: see `Index`.
-            kind: see `Index`.
+            kind: see `Index`; `None` for `"inverted"` with a `SparseEncoder`, and
+                `"exact"` with others.
             batch_size: int, of the encoder.
             duplicates: `"error"` or `"skip"`: what becomes of a passage that is there
                 already.
@@ -176,6 +181,7 @@ class Index:
         check_number("batch_size", batch_size, 1)
         check_several("passages", passages, "passages")
         check_encodes(encoder)
+        kind = getattr(encoder, "index_kind", "exact") if kind is None else kind
         checked_settings(kind, settings)
         index, read = None, 0
         known = Passages()

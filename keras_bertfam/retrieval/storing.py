@@ -25,7 +25,7 @@ class StoredIndex(NamedTuple):
 
     Attributes:
         manifest: dict.
-        engine: index of FAISS, or a `ScannEngine`.
+        engine: index of FAISS, or what `EngineKind.make` gives in its place.
         passages: list of passages.
     """
 
@@ -39,7 +39,7 @@ def write(folder: Path, engine: Any, passages: Any, facts: Config) -> None:
 
     Args:
         folder: path.
-        engine: index of FAISS, or a `ScannEngine`.
+        engine: index of FAISS, or what `EngineKind.make` gives in its place.
         passages: iterable of passages.
         facts: dict of what the manifest says besides.
     """

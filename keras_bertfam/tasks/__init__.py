@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from keras_bertfam.tasks.finetuning.span_question_answering_preprocessor import (
         SpanQuestionAnsweringPreprocessor,
     )
+    from keras_bertfam.tasks.finetuning.sparse_encoder import SparseEncoder
     from keras_bertfam.tasks.finetuning.text_classifier import (
         TextClassifier,
         TextRegressor,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     )
     from keras_bertfam.tasks.finetuning.text_embedder import TextEmbedder
     from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
+        SparseEncoderPreprocessor,
         TextEmbedderPreprocessor,
     )
     from keras_bertfam.tasks.finetuning.token_classifier import TokenClassifier
@@ -197,6 +199,8 @@ __all__ = [
     "SpanBoundaryLMPreprocessor",
     "SpanQuestionAnswering",
     "SpanQuestionAnsweringPreprocessor",
+    "SparseEncoder",
+    "SparseEncoderPreprocessor",
     "TextClassifier",
     "TextClassifierPreprocessor",
     "TextEmbedder",

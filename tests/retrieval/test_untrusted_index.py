@@ -13,7 +13,7 @@ import pytest
 from keras_bertfam.presets import CheckpointError
 from keras_bertfam.retrieval import Index, scann_engine
 from keras_bertfam.retrieval.engines import KINDS, import_faiss
-from tests.retrieval.test_index import EACH_KIND
+from tests.retrieval.test_index import EACH_KIND, needs_scann
 
 pytestmark = pytest.mark.any_backend
 DIM = 4
@@ -131,7 +131,7 @@ def test_links_to_other_folders(saved, tmp_path):
         Index.load(folder)
 
 
-@each(EACH_KIND[-1])
+@each(pytest.param("scann", marks=needs_scann))
 def test_references_of_scann(saved, tmp_path):
     folder, path, content = saved
     assert scann_engine.read_engine(path, KINDS["scann"].settings).ntotal == 40

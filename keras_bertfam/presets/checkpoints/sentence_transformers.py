@@ -18,8 +18,9 @@ from keras_bertfam.types import Model, Path
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
 _TRANSFORMER = "sentence_bert_config.json"
 _LONGEST = 2**31 - 1
-# Names that all versions of the library know.
+# Names that all versions of the library know, of sparse ones since there are any.
 _TYPES = "sentence_transformers.models"
+_SPARSE_TYPES = "sentence_transformers.sparse_encoder.models"
 # Ours, and theirs; the older keys are flags.
 POOLINGS = {
     "mean": "mean",
@@ -36,6 +37,8 @@ _FLAGS = {
     "weighted": "pooling_mode_weightedmean_tokens",
     "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
 }
+SPARSE_POOLINGS = ("max", "sum")
+SPARSE_ACTIVATIONS = ("relu", "log1p_relu")
 _ACTIVATIONS = {
     None: "torch.nn.modules.linear.Identity",
     "tanh": "torch.nn.modules.activation.Tanh",
@@ -71,6 +74,8 @@ MEANINGLESS: dict[str, dict[str, Any]] = {
     "Pooling": {"include_prompt": (True,)},
     "Dense": {key: (value,) for key, value in _NORMALIZED.items()},
     "Normalize": {key: (value,) for key, value in _NORMALIZED.items()},
+    # How many tokens it computes at a time
+    "SpladePooling": {"chunk_size": None},
 }
 USED = {
     PROMPTS: ("prompts", "similarity_fn_name", "activation_fn"),
@@ -83,9 +88,19 @@ USED = {
     ),
     "Dense": ("in_features", "out_features", "bias", "activation_function"),
     "Normalize": (),
+    "SpladePooling": (
+        "pooling_strategy",
+        "activation_function",
+        "embedding_dimension",
+        "word_embedding_dimension",
+    ),
 }
 # What such folders are made for.
-_TASKS = ("TextEmbedder", "CrossEncoder", "TextRegressor", "TextClassifier")
+_TASKS = ("TextEmbedder", "SparseEncoder", "CrossEncoder", "TextRegressor")
+_TASKS += ("TextClassifier",)
+# The modules of a folder, in their order, and those that it must have.
+_DENSE = ("Transformer", "Pooling", "Dense", "Normalize"), ("Transformer",)
+_SPARSE = (("Transformer", "SpladePooling"),) * 2
 PROJECTION = dense("projection", "sentence_projection")
 
 
@@ -109,11 +124,14 @@ def open_source(path: Path) -> CheckpointSource:
     path = os.fspath(path)
     modules = _modules(path)
     kinds = [kind for kind, _ in modules]
-    order = ["Transformer", "Pooling", "Dense", "Normalize"]
-    if kinds[:1] != order[:1] or kinds != [k for k in order if k in kinds]:
+    if not any(
+        {*least} <= {*kinds} and kinds == [kind for kind in order if kind in kinds]
+        for order, least in (_DENSE, _SPARSE)
+    ):
         raise CheckpointError(
-            f"The modules of {path!r} must be a Transformer and, in this order, one of "
-            f"each of {', '.join(order[1:])}, or fewer. Received: {', '.join(kinds)}."
+            f"The modules of {path!r} must be a Transformer and a SpladePooling, or a "
+            f"Transformer and, in this order, one of each of {', '.join(_DENSE[0][1:])}"
+            f", or fewer. Received: {', '.join(kinds)}."
         )
     folders = {kind: os.path.join(path, name) for kind, name in modules}
     source = huggingface.open_source(folders["Transformer"])
@@ -123,6 +141,9 @@ def open_source(path: Path) -> CheckpointSource:
         arguments["pooling"] = _pooling(folders["Pooling"], _width(source))
     if "Normalize" in kinds:
         _config(folders["Normalize"], "Normalize", needed=False)
+    sparse = {}
+    if "SpladePooling" in kinds:
+        sparse = _sparse_pooling(folders["SpladePooling"], config.get("vocab_size"))
     if "Dense" in kinds:
         told, weights = _projection(folders["Dense"])
         arguments |= told
@@ -131,15 +152,21 @@ def open_source(path: Path) -> CheckpointSource:
     notes = []
     if (file := _file(path, PROMPTS)) is not None:
         found = _accounted(file, PROMPTS)
-        arguments["prompts"] = prompts = found.get("prompts") or {}
+        prompts = found.get("prompts") or {}
         if not isinstance(prompts, dict) or not all(
             isinstance(prompt, str) for prompt in prompts.values()
         ):
             raise _unfit(file, "prompts", "strings by their names", prompts)
-        similarity = found.get("similarity_fn_name")
-        if similarity not in (None, "cosine"):
+        arguments["prompts"] = prompts
+        sparse = sparse and {**sparse, "prompts": prompts}
+        similarity, ours = (
+            found.get("similarity_fn_name"),
+            "dot" if sparse else "cosine",
+        )
+        if similarity not in (None, ours):
+            gives = "inner products" if sparse else "cosines"
             notes.append(
-                f"With similarity_fn_name={similarity!r}: `similarity()` gives cosines."
+                f"With similarity_fn_name={similarity!r}: `similarity()` gives {gives}."
             )
         if "activation_fn" in found:  # of a cross-encoder
             config["sentence_transformers"] = {"activation_fn": found["activation_fn"]}
@@ -148,7 +175,10 @@ def open_source(path: Path) -> CheckpointSource:
         path=path,
         config=config,
         tensors=reading.Tensors(tensors),
-        task_arguments={"TextEmbedder": arguments if "Pooling" in kinds else {}},
+        task_arguments={
+            "TextEmbedder": arguments if "Pooling" in kinds else {},
+            "SparseEncoder": sparse,
+        },
         preprocessor_arguments=dict.fromkeys(_TASKS, {"sequence_length": length}),
         notes=(*source.notes, *notes),
     )
@@ -177,6 +207,8 @@ def _modules(path):
         if name and (os.path.islink(folder) or lacking):
             raise CheckpointError(f"{folder!r} must be a folder.")
         if kind != "Dropout":  # nothing, but in training
+            # The older name of what has a masked language model's head.
+            kind = "Transformer" if kind == "MLMTransformer" else kind
             found.append((kind, name))
     return found
 
@@ -252,6 +284,23 @@ def _pooling(folder, width):
     return modes[0]
 
 
+def _sparse_pooling(folder, vocabulary_size):
+    """Read a `SparseEncoder`'s arguments."""
+    config = _config(folder, "SpladePooling")
+    for key in ("embedding_dimension", "word_embedding_dimension"):
+        if config.get(key) is not None:
+            _check(folder, config, **{key: vocabulary_size})
+    found = {}
+    for ours, theirs, known in (
+        ("pooling", "pooling_strategy", SPARSE_POOLINGS),
+        ("activation", "activation_function", SPARSE_ACTIVATIONS),
+    ):
+        found[ours] = config.get(theirs, known[0])
+        if found[ours] not in known:
+            raise _unfit(folder, theirs, f"one of {', '.join(known)}", found[ours])
+    return found
+
+
 def _projection(folder):
     """Read a `TextEmbedder`'s arguments, and tensors by the names of `PROJECTION`."""
     config = _config(folder, "Dense")
@@ -304,8 +353,55 @@ def export(model: Model, path: Path) -> None:
 
     See `TextEmbedder.export_to_sentence_transformers`.
     """
-    backbone: Model = model.backbone
-    preprocessor = model.preprocessor
+    pooling = {
+        "word_embedding_dimension": model.backbone.hidden_dim,
+        **{flag: ours == model.pooling for ours, flag in _FLAGS.items()},
+        "include_prompt": True,
+    }
+    modules: list[tuple[str, dict[str, Any]]] = [("Pooling", pooling)]
+    if model.projection is not None:
+        projection = {
+            "in_features": model.backbone.hidden_dim,
+            "out_features": model.projection_dim,
+            "bias": model.projection_bias,
+            "activation_function": _ACTIVATIONS[model.projection_activation],
+        }
+        modules.append(("Dense", projection))
+    if model.normalize:
+        modules.append(("Normalize", {}))
+    types = f"{_TYPES}.Transformer", _TYPES
+    facts = {"similarity_fn_name": "cosine"}
+    _write_folder(model, model.backbone, path, types, modules, facts)
+
+
+def export_sparse(model: Model, path: Path) -> None:
+    """Write a folder that their `SparseEncoder` loads.
+
+    See `SparseEncoder.export_to_sentence_transformers`.
+    """
+    pooling = {
+        "pooling_strategy": model.pooling,
+        "activation_function": model.activation,
+        "embedding_dimension": model.backbone.vocabulary_size,
+    }
+    modules = [("SpladePooling", pooling)]
+    types = f"{_SPARSE_TYPES}.MLMTransformer", _SPARSE_TYPES
+    facts = {"similarity_fn_name": "dot", "model_type": "SparseEncoder"}
+    _write_folder(model, model, path, types, modules, facts)
+
+
+def _write_folder(model, exported, path, types, modules, facts):
+    """Write a Transformer, the modules behind it, and what they are listed in.
+
+    Args:
+        model: a task.
+        exported: what the Transformer is: the task, or its backbone.
+        path: path of the folder to write.
+        types: the class of the Transformer, and where those of the modules are.
+        modules: list of pairs of a module's class and its config.
+        facts: dict of what else is said of the whole.
+    """
+    backbone, preprocessor = model.backbone, model.preprocessor
     if preprocessor is None:
         raise ValueError(
             "`export_to_sentence_transformers` needs a task with a preprocessor, whose "
@@ -313,26 +409,14 @@ def export(model: Model, path: Path) -> None:
         )
     from safetensors.numpy import save_file
 
-    pooling = {
-        "word_embedding_dimension": backbone.hidden_dim,
-        **{flag: ours == model.pooling for ours, flag in _FLAGS.items()},
-        "include_prompt": True,
-    }
-    modules: list[tuple[str, str, dict[str, Any]]] = [("Pooling", "1_Pooling", pooling)]
-    if model.projection is not None:
-        projection = {
-            "in_features": backbone.hidden_dim,
-            "out_features": model.projection_dim,
-            "bias": model.projection_bias,
-            "activation_function": _ACTIVATIONS[model.projection_activation],
-        }
-        modules.append(("Dense", "2_Dense", projection))
-    if model.normalize:
-        modules.append(("Normalize", f"{len(modules) + 1}_Normalize", {}))
     length = min(preprocessor.sequence_length, backbone.max_sequence_length or 2**31)
+    transformer, others = types
+    listed = [{"path": "", "type": transformer}]
     with write_aside(path) as folder:
-        exporting.export_to_transformers(backbone, folder, preprocessor.tokenizer)
-        for kind, name, config in modules:
+        exporting.export_to_transformers(exported, folder, preprocessor.tokenizer)
+        for number, (kind, config) in enumerate(modules, 1):
+            name = f"{number}_{kind}"
+            listed.append({"path": name, "type": f"{others}.{kind}"})
             os.mkdir(os.path.join(folder, name))
             _write(os.path.join(folder, name, "config.json"), config)
             if kind == "Dense":
@@ -340,19 +424,12 @@ def export(model: Model, path: Path) -> None:
                 found = {f"linear.{n.partition('.')[2]}": a for n, a in found.items()}
                 weights = os.path.join(folder, name, "model.safetensors")
                 save_file(found, weights, metadata={"format": "pt"})
-        listed = [
-            {"idx": k, "name": str(k), "path": name, "type": f"{_TYPES}.{kind}"}
-            for k, (kind, name, _) in enumerate([("Transformer", "", {}), *modules])
-        ]
+        listed = [{"idx": k, "name": str(k), **x} for k, x in enumerate(listed)]
         _write(os.path.join(folder, MODULES), listed)
         config = {"max_seq_length": length, "do_lower_case": False}
         _write(os.path.join(folder, _TRANSFORMER), config)
-        prompts = {
-            "prompts": dict(model.prompts),
-            "default_prompt_name": None,
-            "similarity_fn_name": "cosine",
-        }
-        _write(os.path.join(folder, PROMPTS), prompts)
+        prompts = {"prompts": dict(model.prompts), "default_prompt_name": None}
+        _write(os.path.join(folder, PROMPTS), {**prompts, **facts})
 
 
 def _write(path: Path, content: Mapping[str, Any] | list[Any]) -> None:

@@ -138,7 +138,8 @@ def counterpart(cls: type) -> Counterpart | None:
 
 def fine_tuned_roles() -> set[str]:
     """Give the roles of heads that take the place of those of pre-training."""
-    return {role for cls in FINE_TUNING.values() for role in cls.counterpart.heads}
+    roles = {role for cls in FINE_TUNING.values() for role in cls.counterpart.heads}
+    return roles - LANGUAGE_MODELS
 
 
 def shared_heads(theirs: type, ours: type) -> list[tuple[str, str]]:

@@ -1,14 +1,12 @@
 """A vector for each text."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_bertfam.arguments import check_number, checked
-from keras_bertfam.autograph import as_written
 from keras_bertfam.presets.checkpoints import sentence_transformers
 from keras_bertfam.presets.checkpoints.sentence_transformers import POOLINGS
 from keras_bertfam.presets.converting.heads import BACKBONE
@@ -17,18 +15,10 @@ from keras_bertfam.tasks.finetuning.embedding_losses import (
     cosine,
     unit,
 )
-from keras_bertfam.tasks.finetuning.fine_tuning import (
-    FineTuningTask,
-    inputs_of,
-    report_of_numbers,
-    texts_of,
-)
+from keras_bertfam.tasks.finetuning.embedding_task import EmbeddingTask
 from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
     TextEmbedderPreprocessor,
-    are_texts,
-    vector_signatures,
 )
-from keras_bertfam.tasks.gradient_cache import in_chunks
 from keras_bertfam.tasks.summary import (
     check_layout,
     flat_rows,
@@ -36,8 +26,6 @@ from keras_bertfam.tasks.summary import (
     summary_states,
     summary_token,
 )
-from keras_bertfam.tasks.torch_graph import check_part
-from keras_bertfam.tasks.vectors import TextVectors
 from keras_bertfam.types import Config, Model, Path, Tensor
 
 _SETTINGS = (
@@ -46,12 +34,11 @@ _SETTINGS = (
     "projection_dim",
     "projection_activation",
     "projection_bias",
-    "prompts",
 )
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class TextEmbedder(TextVectors, FineTuningTask):
+class TextEmbedder(EmbeddingTask):
     """Turns texts into vectors, with any backbone of the library.
 
     Call `fit()` to train, `predict()` for vectors, `encode()` for those of queries or
@@ -123,14 +110,8 @@ class TextEmbedder(TextVectors, FineTuningTask):
     ```
     """
 
-    preprocessor_cls = TextEmbedderPreprocessor
-    label_kind = "number"
-    # Section 3.1 of the Sentence-BERT paper.
-    usual_learning_rate = 2e-5
     pipeline = "sentence-similarity"
-    text_columns = ("text",)
     counterpart = BACKBONE
-    serving_signatures = vector_signatures
 
     def __init__(
         self,
@@ -149,20 +130,14 @@ class TextEmbedder(TextVectors, FineTuningTask):
                 f"`pooling` must be one of {list(POOLINGS)}. "
                 f"Received: pooling={pooling!r}."
             )
-        prompts = dict(prompts or {})
-        if not all(isinstance(prompt, str) for prompt in prompts.values()):
-            raise ValueError(
-                f"`prompts` must be strings by their names. Received: {prompts}."
-            )
         if pooling == "cls":
             check_layout(preprocessor, summary_token(backbone))
-        super().__init__(backbone, preprocessor, **kwargs)
+        super().__init__(backbone, preprocessor, prompts, **kwargs)
         self.pooling = pooling
         self.normalize = normalize
         self.projection_dim = projection_dim
         self.projection_activation = projection_activation
         self.projection_bias = projection_bias
-        self.prompts = prompts
         self.projection = None
         if projection_dim is not None:
             self.projection = keras.layers.Dense(
@@ -174,61 +149,9 @@ class TextEmbedder(TextVectors, FineTuningTask):
             )
             self.projection.build((None, backbone.hidden_dim))
         self.built = True
-        self._gradient_cache_rows: int | None = None
-        self._texts_of_steps: dict[str, Any] = {}
         self.compile_by_default()
 
-    @checked
-    def compile(
-        self,
-        optimizer: str | keras.optimizers.Optimizer = "auto",
-        loss: Any = "auto",
-        *,
-        metrics: Any = None,
-        gradient_cache_rows: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Compile as other fine-tuning tasks do, for batches of any size.
-
-        Args:
-            optimizer, metrics: see `TextClassifier.compile`.
-            loss: `"auto"`, `InBatchNegatives()` of texts without labels and
-                `CosineSimilarityError()` with similarities; or another loss.
-            gradient_cache_rows: int or `None`. Of how many examples (of packed rows, of
-                how many rows) a step holds all that the gradient needs at a time. The
-                vectors of a batch are computed in such parts, and each part again for
-                its gradient: a third more time, and a batch of 2,048 pairs takes the
-                memory of so many. The gradient is the same. `None` for whole batches.
-            **kwargs: other arguments of `compile`, such as `learning_rate`.
-
-        Reference: [Gao et al., 2021](https://arxiv.org/abs/2101.06983), section 3.
-        """
-        if gradient_cache_rows is not None:
-            check_number("gradient_cache_rows", gradient_cache_rows, 1)
-        jit_compile = kwargs.get("jit_compile")
-        check_part(jit_compile, "gradient_cache_rows", gradient_cache_rows)
-        super().compile(optimizer, loss, metrics=metrics, **kwargs)
-        self._gradient_cache_rows = gradient_cache_rows
-        if self.preprocessor is not None:
-            checks = getattr(self.loss, "of_similarities", False)
-            self.preprocessor.expect_similarities(checks)
-
-    def get_compile_config(self) -> Config:
-        config = super().get_compile_config()
-        rows = self._gradient_cache_rows
-        return {**config, "gradient_cache_rows": rows} if config else config
-
-    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
-        rows = self._gradient_cache_rows
-        batch = inputs["token_ids"].shape[0]
-        if not training or rows is None or (batch is not None and batch <= rows):
-            return self._vectors(inputs, training)
-        layers = [each for each in (self.backbone, self.projection) if each is not None]
-        return in_chunks(
-            lambda part: self._vectors(part, training), layers, inputs, rows
-        )
-
-    def _vectors(self, inputs, training):
+    def make_vectors(self, inputs: dict[str, Tensor], training: bool | None) -> Tensor:
         shape: Any = (-1,)
         if "sequence_starts" in inputs:
             shape = (-1, *inputs["sequence_starts"].shape[1:])
@@ -275,143 +198,14 @@ class TextEmbedder(TextVectors, FineTuningTask):
         total = ops.maximum(ops.sum(weights, axis=2, keepdims=True), 1.0)
         return ops.matmul(weights, states) / total
 
-    def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
-        for vector in self.predict(inputs_of(columns), verbose=0):
-            yield {"embedding": vector.tolist()}
+    def vector_layers(self) -> list[Any]:
+        return [each for each in (self.backbone, self.projection) if each is not None]
+
+    def compare(self, a: Tensor, b: Tensor) -> Tensor:
+        return cosine(a, b)
 
     def default_loss(self) -> NegativesOrSimilarities:
         return NegativesOrSimilarities()
-
-    @as_written
-    def preprocess_samples(
-        self, x: Any, y: Any = None, sample_weight: Any = None
-    ) -> Any:
-        if self.preprocessor is None or y is not None or not isinstance(x, tuple):
-            return super().preprocess_samples(x, y, sample_weight)
-        x = self._with_prompts(self.preprocessor.as_tensors(x), y)
-        return self.preprocessor.of_texts(x, sample_weight)
-
-    @checked
-    def fit(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        epochs: int = 1,
-        **kwargs: Any,
-    ) -> keras.callbacks.History:
-        if "validation_data" in kwargs:
-            kwargs["validation_data"] = _in_one(kwargs["validation_data"])
-        self._expect("train_function", x)
-        return super().fit(_in_one(x), y, batch_size, epochs, **kwargs)
-
-    @checked
-    def evaluate(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        sample_weight: Any = None,
-        **kwargs: Any,
-    ) -> Any:
-        self._expect("test_function", x)
-        return super().evaluate(_in_one(x), y, batch_size, sample_weight, **kwargs)
-
-    @checked
-    def predict(
-        self, x: Any = None, batch_size: int | None = None, **kwargs: Any
-    ) -> Any:
-        if not self._takes_raw(x) or kwargs.get("steps") is not None:
-            return super().predict(x, batch_size, **kwargs)
-        texts, of_each = self.preprocessor.one_by_one(x)
-        vectors = super().predict(texts, batch_size, **kwargs)
-        if of_each is None:
-            return vectors
-        return vectors.reshape(-1, of_each, vectors.shape[-1])
-
-    def _expect(self, function, x):
-        """Trace a step anew for examples of another number of texts.
-
-        TensorFlow would trace a step of any number, and losses read it.
-        """
-        texts = _texts_of(x)
-        if self._texts_of_steps.get(function, texts) != texts:
-            setattr(self, function, None)
-        self._texts_of_steps[function] = texts
-
-    def _rows(self, x, y=None, sample_weight=None):
-        if self._takes_raw(x):
-            x = self._with_prompts(self.preprocessor.as_tensors(x), y)
-        return super()._rows(x, y, sample_weight)
-
-    def _with_prompts(self, texts, y):
-        """Put prompts before tuples of texts, if the loss tells their roles."""
-        by_default = isinstance(self.loss, NegativesOrSimilarities)
-        has_roles = getattr(self.loss, "has_roles", False)
-        has_roles = has_roles and not (by_default and y is not None)
-        if not (self.prompts and has_roles and isinstance(texts, tuple)):
-            return texts
-        query, *passages = texts
-        before = self._prompt("passage")
-        return (self._prompt("query") + query, *(before + x for x in passages))
-
-    @checked
-    def similarity(
-        self,
-        first: str | Sequence[str],
-        second: str | Sequence[str],
-        batch_size: int = 32,
-    ) -> Any:
-        """Cosine similarities of the texts of two lists, pair by pair.
-
-        Args:
-            first: list of str, or a str.
-            second: list of str, as many, or a str.
-            batch_size: int.
-
-        Returns:
-            float32 NumPy array of shape `(len(first),)`, from -1 to 1; a float for
-            two strings.
-
-        Raises:
-            ValueError: if the task has no preprocessor, the lists are of unequal
-                length, or one is a list and the other isn't.
-        """
-        if self.preprocessor is None:
-            raise ValueError("`similarity` needs a task with a preprocessor.")
-        if not (hasattr(first, "__len__") and hasattr(second, "__len__")):
-            raise ValueError(
-                "`first` and `second` must be texts. Received: "
-                f"first={first!r}, second={second!r}."
-            )
-        if isinstance(first, str) and isinstance(second, str):
-            return float(self.similarity([first], [second])[0])
-        if isinstance(first, str) or isinstance(second, str):
-            raise ValueError(
-                "`first` and `second` must both be lists, or both strings. "
-                f"Received: first={first!r}, second={second!r}."
-            )
-        if len(first) != len(second):
-            raise ValueError(
-                "`first` and `second` must be of the same length. Received: "
-                f"{len(first)} and {len(second)} texts."
-            )
-        texts = [*first, *second]
-        vectors = self.predict(texts, batch_size=batch_size, verbose=0)
-        vectors = ops.convert_to_tensor(vectors)
-        a, b = vectors[: len(first)], vectors[len(first) :]
-        return ops.convert_to_numpy(cosine(a, b))
-
-    def _encode(self, texts, kind, batch_size, too_long):
-        texts = [" ".join(x).strip() if isinstance(x, tuple) else x for x in texts]
-        texts = [self._prompt(kind) + text for text in texts]
-        if too_long == "error":
-            self.preprocessor.check_lengths(texts)
-        return self.predict(texts, batch_size=batch_size, verbose=0)
-
-    def _prompt(self, kind):
-        names = ("query",) if kind == "query" else ("passage", "document")
-        return next((self.prompts[n] for n in names if n in self.prompts), "")
 
     def _passage_parts(self):
         settings: dict[str, Any] = {
@@ -420,16 +214,9 @@ class TextEmbedder(TextVectors, FineTuningTask):
         }
         if prompt := self._prompt("passage"):
             settings["prompt"] = prompt
-        if self.projection is None:
-            return [self.backbone], settings
-        settings["activation"] = self.projection_activation
-        return [self.backbone, self.projection], settings
-
-    def _report(self, x, labels, given, batch_size, worst):
-        if given is None:
-            raise ValueError("`y` must be similarities. Received: None.")
-        cosines = self.similarity(*texts_of(x).values(), batch_size)
-        return report_of_numbers(self, x, labels, cosines, worst)
+        if self.projection is not None:
+            settings["activation"] = self.projection_activation
+        return self.vector_layers(), settings
 
     def get_config(self) -> Config:
         return {
@@ -455,29 +242,3 @@ class TextEmbedder(TextVectors, FineTuningTask):
         ```
         """
         sentence_transformers.export(self, path)
-
-
-@as_written
-def _in_one(x):
-    """Make one input of the texts of a dataset's tuples, which aren't `(x, y)`."""
-    if not (hasattr(x, "element_spec") and are_texts(x.element_spec)):
-        return x
-    if x.element_spec[0].shape.rank == 0:
-        raise ValueError(
-            "`x` must be a dataset of batches. Received: one of single texts. Call "
-            "`preprocessor.dataset(x, batch_size=...)`, which shuffles and batches."
-        )
-    return x.map(lambda *texts: (texts,))
-
-
-def _texts_of(x):
-    """Tell of how many texts each example is: what the shapes of a step depend on."""
-    spec = getattr(x, "element_spec", x)
-    if spec is not x and isinstance(spec, tuple) and not are_texts(spec):
-        spec = spec[0]
-    if isinstance(spec, dict):
-        name = "sequence_starts" if "sequence_starts" in spec else "token_ids"
-        return tuple(getattr(spec.get(name), "shape", ()))[1:]
-    if isinstance(spec, list) and spec and isinstance(spec[0], tuple):
-        spec = spec[0]
-    return len(spec) if isinstance(spec, tuple) else 1

@@ -285,6 +285,39 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
         return {**x, **both}, y, sample_weight
 
 
+@keras.saving.register_keras_serializable("keras_bertfam")
+class SparseEncoderPreprocessor(TextEmbedderPreprocessor):
+    """Makes rows of texts as `TextEmbedderPreprocessor`, one text in each.
+
+    Args:
+        tokenizer: a tokenizer layer.
+        sequence_length: int. Defaults to `256`.
+        **kwargs: `layout`, `buckets` and `seed` of `TextClassifierPreprocessor`.
+
+    Raises:
+        ValueError: for `packed=True`: the vectors of each text are as wide as the
+            vocabulary.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
+    preprocessor = keras_bertfam.tasks.SparseEncoderPreprocessor(tokenizer)
+    preprocessor((["Who purrs?"], ["A cat."]), None)
+    ```
+    """
+
+    def __init__(
+        self, tokenizer: Any, sequence_length: int = 256, **kwargs: Any
+    ) -> None:
+        super().__init__(tokenizer, sequence_length, **kwargs)
+        if self.packed:
+            raise ValueError(
+                "`packed` must be `False` for a `SparseEncoder`, whose rows have one "
+                "text each. Received: packed=True."
+            )
+
+
 def _as_numbers(y):
     if y.dtype == tf.string:
         raise ValueError(_TEXTS_AS_LABELS)

@@ -65,6 +65,10 @@ ELSEWHERE = {
         "presets/checkpoints/sentence_transformers.py",
     },
     "TextRegressor": {"presets/checkpoints/sentence_transformers.py"},
+    "SparseEncoder": {
+        "presets/checkpoints/sentence_transformers.py",
+        "presets/inspection.py",
+    },
 }
 
 

@@ -1,0 +1,121 @@
+"""Sparse vectors behind the methods of FAISS that an index of passages needs.
+
+Kept is, for each number of the vectors, which passages have it: an inverted index, as
+of words in a book. A query reads the lists of its own numbers, and nothing else.
+"""
+
+import functools
+import zipfile
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_bertfam.types import Config
+
+
+@functools.cache
+def import_scipy() -> Any:
+    """Import SciPy's sparse matrices, which an extra has.
+
+    Raises:
+        ImportError: with what to install.
+    """
+    try:
+        import scipy.sparse
+    except ImportError as error:
+        raise ImportError(
+            'kind="inverted" needs SciPy. Install it by `pip install '
+            "'keras-bertfam[retrieval]'`."
+        ) from error
+    return scipy.sparse
+
+
+class InvertedEngine:
+    """Vectors, most of whose numbers are 0, found by what they have in common.
+
+    Args:
+        dim: int.
+        parts: matrices of SciPy `(count, dim)`, the vectors.
+    """
+
+    metric_type = 0  # FAISS's number of the inner product
+
+    def __init__(self, dim: int, parts: Sequence[Any] = ()) -> None:
+        import_scipy()
+        self.d = dim
+        self._parts = [*parts]
+        self._postings: Any = None
+
+    @property
+    def ntotal(self) -> int:
+        """Count the vectors."""
+        return sum(part.shape[0] for part in self._parts)
+
+    @property
+    def vectors(self) -> Any:
+        """Give the vectors, a sparse matrix `(ntotal, dim)`."""
+        if len(self._parts) != 1:
+            none = import_scipy().csr_array((0, self.d), dtype="float32")
+            self._parts = [import_scipy().vstack([none, *self._parts], format="csr")]
+        return self._parts[0]
+
+    def add(self, vectors: np.ndarray) -> None:
+        """Add vectors, `(count, dim)`."""
+        self._parts.append(import_scipy().csr_array(vectors))
+        self._postings = None
+
+    def search(self, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Find scores and ids `(count, k)` of the best, of equal ones the first.
+
+        What has nothing in common with a query isn't found: the ids are -1 there.
+        """
+        if self._postings is None:
+            self._postings = self.vectors.T.tocsr()
+        scores = np.full((len(vectors), k), -np.inf, "float32")
+        ids = np.full((len(vectors), k), -1, "int64")
+        for row, query in enumerate(vectors):
+            found = import_scipy().csr_array(query[None]) @ self._postings
+            values, places = found.data, found.indices
+            if len(values) > k:
+                least = np.partition(values, -k)[-k]
+                values, places = values[values >= least], places[values >= least]
+            order = np.lexsort((places, -values))[:k]
+            scores[row, : len(order)] = values[order]
+            ids[row, : len(order)] = places[order]
+        return scores, ids
+
+    def reconstruct_batch(self, ids: np.ndarray) -> np.ndarray:
+        """Look up the vectors of ids, `(count, dim)`."""
+        return self.vectors[ids].toarray()
+
+
+def write_engine(engine: InvertedEngine, path: str) -> None:
+    """Write the vectors as SciPy's file of a sparse matrix."""
+    import_scipy().save_npz(path, engine.vectors, compressed=False)
+
+
+def read_engine(path: str, settings: Config) -> InvertedEngine:
+    """Read the engine of a file that `write_engine` wrote.
+
+    Raises:
+        ValueError: for another file.
+    """
+    try:
+        with zipfile.ZipFile(path) as file:
+            packed = [x.filename for x in file.infolist() if x.compress_type]
+        if packed:  # a small one could fill the memory
+            raise ValueError(f"Its parts mustn't be compressed. Received: {packed}.")
+        vectors = import_scipy().load_npz(path)
+        vectors.check_format(full_check=True)
+    # What NumPy and SciPy raise for other bytes.
+    except (zipfile.BadZipFile, KeyError, MemoryError, OSError, ValueError) as error:
+        raise ValueError(f"It must have a sparse matrix: {error}.") from error
+    if vectors.format != "csr" or vectors.dtype != "float32":
+        raise ValueError(
+            "It must have a matrix of rows, of float32. Received: "
+            f"{vectors.format}, of {vectors.dtype}."
+        )
+    if not np.isfinite(vectors.data).all():
+        raise ValueError("It must have finite numbers. Received others.")
+    return InvertedEngine(vectors.shape[1], [vectors])

@@ -1,0 +1,405 @@
+"""A sparse vector for each text: the tokens of the vocabulary that stand for it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_bertfam import distribution
+from keras_bertfam.arguments import check_number, checked
+from keras_bertfam.models.encoder import EncoderBackbone
+from keras_bertfam.presets.checkpoints import sentence_transformers
+from keras_bertfam.presets.converting.heads import Counterpart
+from keras_bertfam.tasks.finetuning.embedding_losses import InBatchNegatives
+from keras_bertfam.tasks.finetuning.embedding_task import EmbeddingTask
+from keras_bertfam.tasks.finetuning.fine_tuning import inputs_of
+from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
+    SparseEncoderPreprocessor,
+)
+from keras_bertfam.tasks.losses import without_last
+from keras_bertfam.tasks.masking.masked_lm import masked_lm_head
+from keras_bertfam.tasks.summary import flat_rows
+from keras_bertfam.tokenizers import pipeline_ops
+from keras_bertfam.types import Config, Model, Path, Tensor
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class SparseEncoder(EmbeddingTask):
+    """Turns texts into sparse vectors over the vocabulary, as SPLADE does.
+
+    Call `fit()` to train, `encode()` for vectors of queries or passages, `terms()` to
+    see which tokens they have, `similarity()` to compare texts, and `report()` for
+    scores and errors.
+
+    A masked language model's head gives each token of a text a logit for each token of
+    the vocabulary. `log(1 + relu(logit))`, the greatest over the text, is that token's
+    number in the vector. Most are 0, and tokens that the text doesn't have may have
+    one: a passage about cats is found by "kitten". An inverted index searches such
+    vectors, as it does words.
+
+    Args:
+        backbone: `keras_bertfam.models.EncoderBackbone`, best one that a masked
+            language model was trained on: `from_preset()` takes its head, too.
+        preprocessor: `SparseEncoderPreprocessor`, or `None` for data that is
+            preprocessed already.
+        pooling: `"max"` over the tokens of a text, or `"sum"`.
+        activation: `"relu"`, or `"log1p_relu"`, for one more logarithm.
+        prompts: see `TextEmbedder`.
+        **kwargs: arguments of `keras.Model`.
+
+    Call arguments:
+        inputs: dict of tensors, those of the backbone, `(batch, length)`, or `(batch,
+            texts, length)` of tuples, such as pairs.
+
+    Returns:
+        float32 tensor `(batch, vocabulary_size)`, of tuples `(batch, texts,
+        vocabulary_size)`: numbers from 0.
+
+    Raises:
+        ValueError: for an unknown `pooling` or `activation`.
+
+    `fit()` takes what that of `TextEmbedder` does. Without labels it trains with
+    in-batch negatives, scored by inner products. To learn from a teacher's scores, give
+    `compile(loss=...)` `MarginError` or `ScoreDistillation`.
+
+    `from_preset()` reads the folders of `sentence-transformers`, and
+    `export_to_sentence_transformers()` writes one.
+
+    References: [Formal et al., 2021](https://arxiv.org/abs/2107.05720), with `"sum"`;
+    [Formal et al., 2021](https://arxiv.org/abs/2109.10086), with `"max"`.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
+    backbone = keras_bertfam.models.BertBackbone.from_preset(
+        "bert_tiny_en_uncased", load_weights=False)
+    preprocessor = keras_bertfam.tasks.SparseEncoderPreprocessor(tokenizer)
+    model = keras_bertfam.tasks.SparseEncoder(backbone, preprocessor)
+    model.fit((["Who purrs?", "Who barks?"], ["A cat.", "A dog."]))
+    model.terms("A cat.", top_k=2)  # [("cat", 1.9), ("kitten", 0.7)]
+    index = keras_bertfam.retrieval.Index.build(["A cat.", "A dog."], model)
+    ```
+    """
+
+    backbone_cls = EncoderBackbone
+    preprocessor_cls = SparseEncoderPreprocessor
+    counterpart = Counterpart("ForMaskedLM", {"masked_lm": "head"}, asked_for=True)
+    index_kind = "inverted"
+    pipeline = "feature-extraction"
+    fixed_arguments = ("pooling", "activation")
+
+    def __init__(
+        self,
+        backbone: Model,
+        preprocessor: SparseEncoderPreprocessor | None = None,
+        pooling: str = "max",
+        activation: str = "relu",
+        prompts: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        for name, value, known in (
+            ("pooling", pooling, sentence_transformers.SPARSE_POOLINGS),
+            ("activation", activation, sentence_transformers.SPARSE_ACTIVATIONS),
+        ):
+            if value not in known:
+                raise ValueError(
+                    f"`{name}` must be one of {list(known)}. "
+                    f"Received: {name}={value!r}."
+                )
+        super().__init__(backbone, preprocessor, prompts, **kwargs)
+        self.pooling = pooling
+        self.activation = activation
+        self.head = masked_lm_head(backbone)
+        # They are variables, as a compiled step changes the one and reads the other.
+        self.penalty_step = _counter("penalty_step")
+        self.penalty_steps = _counter("penalty_steps")
+        self.built = True
+        self.compile_by_default()
+
+    @checked
+    def compile(
+        self,
+        optimizer: str | keras.optimizers.Optimizer = "auto",
+        loss: Any = "auto",
+        *,
+        query_penalty: float = 3e-4,
+        passage_penalty: float = 1e-4,
+        penalty_steps: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Compile with penalties for numbers that aren't 0.
+
+        The loss gets, for queries and for passages, the penalty times the number of
+        products that a search makes on average: the sum over the vocabulary of the
+        squared mean of a token's numbers in the batch. Penalties begin at 0 and grow
+        with the square of the steps since `compile()`.
+
+        Args:
+            optimizer: see `TextClassifier.compile`.
+            loss: `"auto"`, `InBatchNegatives(scale=1.0, normalize=False)`, or another
+                loss of vectors.
+            query_penalty: float. Of each example's first text, if the loss tells
+                queries from passages.
+            passage_penalty: float. Of the other texts.
+            penalty_steps: int or `None`. Steps until penalties are whole; `None` for a
+                third of those of the next `fit()`.
+            **kwargs: other arguments of `TextEmbedder.compile`, such as
+                `gradient_cache_rows`. The logits of long texts take much memory: this
+                bounds it.
+
+        Reference: [Paria et al., 2020](https://arxiv.org/abs/2004.05665), section 3;
+        the published weights and their growth are those of SPLADE's code.
+        """
+        super().compile(optimizer, loss, **kwargs)
+        self._penalties = {
+            "query_penalty": query_penalty,
+            "passage_penalty": passage_penalty,
+            "penalty_steps": penalty_steps,
+        }
+        self.penalty_step.assign(0.0)
+        self.penalty_steps.assign(float(penalty_steps or 0))
+
+    def get_compile_config(self) -> Config:
+        config = super().get_compile_config()
+        return {**config, **self._penalties} if config else config
+
+    def default_loss(self) -> InBatchNegatives:
+        return InBatchNegatives(scale=1.0, normalize=False)
+
+    def default_metrics(self) -> list[keras.metrics.Metric]:
+        return [ActiveTerms()]
+
+    @checked
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
+        if self.compiled and self._penalties["penalty_steps"] is None:
+            callbacks = keras.tree.flatten(kwargs.get("callbacks") or [])
+            kwargs["callbacks"] = [*callbacks, _SetPenaltySteps()]
+        return super().fit(x, y, batch_size, epochs, **kwargs)
+
+    def make_vectors(self, inputs: dict[str, Tensor], training: bool | None) -> Tensor:
+        shape: Any = (-1,)
+        if len(inputs["token_ids"].shape) == 3:
+            inputs, shape = flat_rows(inputs)
+        outputs = self.backbone(inputs, return_pooled=False, training=training)
+        logits = self.head(outputs["sequence_output"])
+        mask = inputs.get("padding_mask")
+        if mask is not None:
+            logits = ops.where(ops.cast(mask, "bool")[..., None], logits, 0.0)
+        # The logarithm of the greatest is the greatest of the logarithms.
+        if self.pooling == "max":
+            vectors = self._saturate(ops.max(logits, axis=1))
+        else:
+            vectors = ops.sum(self._saturate(logits), axis=1)
+        return ops.reshape(vectors, (*shape, vectors.shape[-1]))
+
+    def _saturate(self, logits):
+        logits = ops.relu(logits)
+        if self.activation == "log1p_relu":
+            logits = ops.log1p(logits)
+        return ops.log1p(logits)
+
+    def vector_layers(self) -> list[Any]:
+        return [self.backbone, self.head]
+
+    def compare(self, a: Tensor, b: Tensor) -> Tensor:
+        return ops.sum(a * b, axis=-1)
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor | None:
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        if training:
+            self.penalty_step.assign(self.penalty_step + 1.0)
+        return loss + self._penalty(y_pred, sample_weight)
+
+    def _penalty(self, vectors, sample_weight):
+        """Compute the penalties of a batch, as far as they have grown."""
+        if len(vectors.shape) == 2:
+            vectors = ops.expand_dims(vectors, 1)
+        weights = ops.ones_like(vectors[:, 0, 0])
+        if sample_weight is not None:
+            weights *= ops.cast(without_last(sample_weight, 1), "float32")
+        queries = 1 if getattr(self.loss, "has_roles", False) else 0
+        queries = queries if vectors.shape[1] > 1 else 0
+        penalty = self._penalties["passage_penalty"] * products_of_search(
+            vectors[:, queries:], weights
+        )
+        if queries:
+            penalty += self._penalties["query_penalty"] * products_of_search(
+                vectors[:, :queries], weights
+            )
+        # Before a `fit()` has said how many steps there are, penalties are whole.
+        grown = self.penalty_step / ops.maximum(self.penalty_steps, 1e-6)
+        return penalty * ops.square(ops.minimum(grown, 1.0))
+
+    @checked
+    def terms(
+        self,
+        texts: str | Sequence[str],
+        top_k: int | None = None,
+        kind: str = "passage",
+        batch_size: int = 32,
+    ) -> list[Any]:
+        """Tell which tokens stand for texts, and how much each does.
+
+        Args:
+            texts: str, or a list of them.
+            top_k: int or `None`. How many tokens are told at most; `None` for all.
+            kind: `"query"` or `"passage"`, whose prompt is put before.
+            batch_size: int.
+
+        Returns:
+            List of pairs of a token and its number, above 0, the greatest first; of
+            several texts a list for each.
+
+        Raises:
+            ValueError: for a `top_k` below 1, and as `encode`.
+
+        Example:
+
+        ```python
+        model = keras_bertfam.tasks.SparseEncoder.from_preset("my_bert")
+        model.terms("A cat.", top_k=2)  # [("cat", 1.9), ("kitten", 0.7)]
+        ```
+        """
+        if isinstance(texts, str):
+            return self.terms([texts], top_k, kind, batch_size)[0]
+        if top_k is not None:
+            check_number("top_k", top_k, 1)
+        vectors = self.encode(texts, kind, batch_size)
+        strings = pipeline_ops.token_strings(self.preprocessor.tokenizer)
+        found = []
+        for vector in vectors:
+            order = np.argsort(-vector, kind="stable")[: np.count_nonzero(vector)]
+            # A table may have rows beyond the tokenizer's last token.
+            order = [k for k in order if k < len(strings)][:top_k]
+            found.append([(strings[k], float(vector[k])) for k in order])
+        return found
+
+    def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+        for pairs in self.terms(inputs_of(columns)):
+            yield {"terms": dict(pairs)}
+
+    def _passage_parts(self):
+        settings = {"pooling": self.pooling, "activation": self.activation}
+        if prompt := self._prompt("passage"):
+            settings["prompt"] = prompt
+        return self.vector_layers(), settings
+
+    def get_config(self) -> Config:
+        own = {"pooling": self.pooling, "activation": self.activation}
+        return {**super().get_config(), **own}
+
+    def export_to_sentence_transformers(self, path: Path) -> None:
+        """Write a folder that their `SparseEncoder` loads, and gives the same vectors.
+
+        Args:
+            path: path of the folder to write.
+
+        Raises:
+            ValueError: without a preprocessor, and as `export_to_transformers`.
+            ImportError: without safetensors, which the `hf` extra has.
+
+        Example:
+
+        ```python
+        model = keras_bertfam.tasks.SparseEncoder.from_preset("my_bert")
+        model.export_to_sentence_transformers("for_sentence_transformers")
+        ```
+        """
+        sentence_transformers.export_sparse(self, path)
+
+
+def products_of_search(vectors: Tensor, weights: Tensor) -> Tensor:
+    """Compute SPLADE's penalty, as the loss that a replica has to return.
+
+    It is the sum over the vocabulary of `mean(number) ** 2`: how many products a search
+    makes, if numbers are as common in queries as in passages. The mean is over all
+    texts of all replicas. Of the vectors `[1, 0, 2]` and `[0, 0, 1]` it is `0.5 ** 2 +
+    0 ** 2 + 1.5 ** 2 = 2.5`.
+
+    Args:
+        vectors: float32 tensor `(batch, texts, width)`, none below 0.
+        weights: float32 tensor `(batch,)`.
+
+    Returns:
+        float32 scalar.
+    """
+    total = distribution.global_sum(ops.sum(weights)) * vectors.shape[1]
+    own = ops.sum(vectors * weights[:, None, None], axis=(0, 1))
+    own = ops.divide_no_nan(own, total)
+    mean = distribution.global_sum(ops.stop_gradient(own))
+    # As `distribution.global_mean`: the gradient of this replica's part, and a value
+    # that replicas add up to the whole.
+    part = 2 * ops.sum(mean * own)
+    value = ops.sum(ops.square(mean)) / distribution.num_replicas()
+    return part + ops.stop_gradient(value - part)
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class ActiveTerms(keras.metrics.Mean):
+    """The mean count of numbers above 0 in the vectors of a batch.
+
+    Example:
+
+    ```python
+    from keras_bertfam.tasks.finetuning.sparse_encoder import ActiveTerms
+    metric = ActiveTerms()
+    metric.update_state(None, [[[1.0, 0.0, 2.0], [0.0, 0.0, 1.0]]])
+    metric.result()  # 1.5
+    ```
+    """
+
+    def __init__(self, name: str = "active_terms", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
+
+    def update_state(
+        self, y_true: Any, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
+        vectors = ops.convert_to_tensor(y_pred)
+        counts = ops.sum(ops.cast(vectors > 0, "float32"), axis=-1)
+        if len(counts.shape) == 2:
+            counts = ops.mean(counts, axis=1)
+        if sample_weight is not None:
+            sample_weight = without_last(sample_weight, 1) > 0
+        super().update_state(counts, sample_weight)
+
+
+class _SetPenaltySteps(keras.callbacks.Callback):
+    """Lets penalties grow in the first third of a `fit()`."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        steps = self.params.get("steps")
+        if steps is None:
+            raise ValueError(
+                "`penalty_steps` must be given to `compile()` where it isn't known how "
+                "many batches there are. Received: penalty_steps=None."
+            )
+        steps = max(1, steps * self.params["epochs"] // 3)
+        self.model.penalty_steps.assign(float(steps))
+
+
+def _counter(name):
+    return keras.Variable(
+        0.0,
+        dtype="float32",
+        trainable=False,
+        autocast=False,
+        aggregation="only_first_replica",
+        name=name,
+    )
