@@ -51,11 +51,14 @@ test-slow: $(VENV)/.with-dev $(VENV)/.with-bench ## Run the slow tests, on Tenso
 		--ignore=$(documented)
 
 .PHONY: test-value
+# Of the others what CI runs is measured: `make test-value BACKEND=jax ARGS=--ci`.
+test-value: BACKEND ?= tensorflow
+test-value: export KERAS_BACKEND = $(BACKEND)
 test-value: $(VENV)/.with-dev $(VENV)/.with-bench ## Measure what each test costs and reaches alone.
 	rm -rf build/value && mkdir -p build/value
 	@# In parts, as the processes grow with the tests that they run.
-	find tests -name 'test_*.py' | sort | KERAS_BACKEND=tensorflow \
-		TEST_VALUE=$$PWD/build/value xargs -n 40 $(pytest) -m "" -p tests.value $(ARGS)
+	find tests -name 'test_*.py' | sort | TEST_VALUE=$$PWD/build/value \
+		xargs -n 40 $(pytest) -m "" -p tests.value $(ARGS)
 	$(run) -m tests.value build/value > build/value/report.txt
 	head -3 build/value/report.txt
 

@@ -88,11 +88,14 @@ MODEL_CODE = tuple(
     f"keras_bertfam.layers.{name}."
     for name in ("attention", "blocks", "heads", "recurrent")
 )
-# Slow tests that take long and reach little alone, as `make test-value` finds them.
-ONLY_FOR_RELEASES = {
-    *(ROOT / "tests" / "only_for_releases.txt").read_text().splitlines()
-}
 BACKEND = os.environ["KERAS_BACKEND"]
+# Tests that take long and reach little alone, as `make test-value` finds them: on
+# TensorFlow slow ones, which no backend runs in CI, and on the others any.
+LISTS = {
+    path.stem: {*path.read_text().splitlines()}
+    for path in (ROOT / "tests" / "only_for_releases").glob("*.txt")
+}
+ONLY_FOR_RELEASES = LISTS["tensorflow"] | LISTS.get(BACKEND, set())
 FIRST_BACKEND = BACKEND == "tensorflow"
 # Who runs a slow test in CI: most often who compiles nothing, a third of JAX's time.
 SHARES = ("torch", "torch", "torch", "torch", "tensorflow", "tensorflow", "jax")
@@ -122,18 +125,18 @@ def pytest_collection_modifyitems(config, items):
 
 
 def refuse_unknown(collected):
-    """Refuse names in the list of tests for releases that no test has."""
+    """Refuse names in the lists of tests for releases that no test has."""
     names = {*collected}
     files = {name.partition("::")[0] for name in names}
     unknown = [
         name
-        for name in sorted(ONLY_FOR_RELEASES - names)
+        for name in sorted({*().union(*LISTS.values())} - names)
         if name.partition("::")[0] in files
     ]
     if unknown:
         raise pytest.UsageError(
-            f"tests/only_for_releases.txt names tests that there aren't: {unknown}. "
-            "`make test-value` makes it anew."
+            f"tests/only_for_releases names tests that there aren't: {unknown}. "
+            "`make test-value` finds them anew."
         )
 
 

@@ -27,6 +27,7 @@ def make_model(dropout=0.0):
 
 def stream(model, batch_size=8, **kwargs):
     documents = [text.split("\n") for text in tiny_dual_encoder.texts()]
-    pairs = ([lines[0] for lines in documents], [lines[1] for lines in documents])
-    data = tf.data.Dataset.from_tensor_slices(pairs)
+    queries = [lines[k] for k in (0, 2) for lines in documents]
+    passages = [lines[k] for k in (1, 3) for lines in documents]
+    data = tf.data.Dataset.from_tensor_slices((queries, passages))
     return model.preprocessor.dataset(data, batch_size, **kwargs)

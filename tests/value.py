@@ -3,8 +3,9 @@
 As a plugin (`-p tests.value`) it writes for each test into the folder `TEST_VALUE` its
 CPU seconds, those of processes that it starts included, and the statements of the
 package that it reaches. `python -m tests.value FOLDER` prints them, the dearest first,
-and writes `FOLDER/only_for_releases.txt`: slow tests that each take long and reach next
-to nothing that the others don't. CI leaves out those of that file in `tests`.
+and writes `FOLDER/BACKEND.txt`: tests that each take long and reach next to nothing
+that the others don't, on TensorFlow of the slow ones. CI leaves out those of the files
+in `tests/only_for_releases`.
 
 `coverage` with a context for each test says the same in three times the time, as Python
 before 3.12 then stops at each line of all packages. Here each statement of the package
@@ -22,7 +23,7 @@ import sys
 import pytest
 
 PACKAGE = "keras_bertfam"
-LEFT_OUT = "only_for_releases.txt"
+BACKEND = os.environ.get("KERAS_BACKEND", "tensorflow")
 LONG = 2  # seconds of CPU, with the notes
 WORTH = 3  # seconds that a statement which no other test reaches may take
 # What stays though it reaches nothing alone: laws and comparisons, runs by two replicas
@@ -136,13 +137,13 @@ def records_of(folder):
 
 
 def left_out(seconds, tests_of):
-    """Choose of slow tests those that take long and reach next to nothing alone.
+    """Choose the tests that take long and reach next to nothing alone.
 
     The dearest are left out first, as long as what they reach is reached by others, but
     for a statement in `WORTH` seconds.
 
     Args:
-        seconds: dict from slow tests to their seconds.
+        seconds: dict from the tests that may be left out to their seconds.
         tests_of: dict from statements to the set of tests that reach it.
     """
     lines_of, chosen = collections.defaultdict(list), []
@@ -163,20 +164,20 @@ def left_out(seconds, tests_of):
 
 def main(folder):
     seconds, tests_of = collections.Counter(), collections.defaultdict(set)
-    slow, of_releases = set(), set()
+    may_go, of_releases = set(), set()
     for record in records_of(folder):
         test = record["test"]
         seconds[test] += record["seconds"]
         if record["release"]:
             of_releases.add(test)
-        elif record["slow"]:
-            slow.add(test)
+        elif record["slow"] or BACKEND != "tensorflow":
+            may_go.add(test)
         for path, lines in record["lines"].items():
             for line in lines:
                 tests_of[path, line].add(test)
     in_ci = {line: tests - of_releases for line, tests in tests_of.items()}
-    chosen = left_out({test: seconds[test] for test in slow}, in_ci)
-    pathlib.Path(folder, LEFT_OUT).write_text(
+    chosen = left_out({test: seconds[test] for test in may_go}, in_ci)
+    pathlib.Path(folder, f"{BACKEND}.txt").write_text(
         "".join(f"{test}\n" for test in sorted(chosen))
     )
     alone = collections.Counter(min(t) for t in tests_of.values() if len(t) == 1)

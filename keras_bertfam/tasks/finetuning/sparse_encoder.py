@@ -172,19 +172,17 @@ class SparseEncoder(EmbeddingTask):
     def default_metrics(self) -> list[keras.metrics.Metric]:
         return [ActiveTerms()]
 
-    @checked
-    def fit(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        epochs: int = 1,
-        **kwargs: Any,
-    ) -> keras.callbacks.History:
-        if self.compiled and self._penalties["penalty_steps"] is None:
-            callbacks = keras.tree.flatten(kwargs.get("callbacks") or [])
-            kwargs["callbacks"] = [*callbacks, _SetPenaltySteps()]
-        return super().fit(x, y, batch_size, epochs, **kwargs)
+    def needs_total_steps(self) -> bool:
+        return self._penalties_wait() or super().needs_total_steps()
+
+    def take_total_steps(self, steps: int | None) -> None:
+        super().take_total_steps(steps)
+        if self._penalties_wait():
+            self.penalty_steps.assign(float(max(1, steps // 3)))
+
+    def _penalties_wait(self):
+        """Tell whether no `fit()` has said yet how many steps there are."""
+        return float(ops.convert_to_numpy(self.penalty_steps)) == 0
 
     def make_vectors(self, inputs: dict[str, Tensor], training: bool | None) -> Tensor:
         shape: Any = (-1,)
@@ -378,20 +376,6 @@ class ActiveTerms(keras.metrics.Mean):
         if sample_weight is not None:
             sample_weight = without_last(sample_weight, 1) > 0
         super().update_state(counts, sample_weight)
-
-
-class _SetPenaltySteps(keras.callbacks.Callback):
-    """Lets penalties grow in the first third of a `fit()`."""
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        steps = self.params.get("steps")
-        if steps is None:
-            raise ValueError(
-                "`penalty_steps` must be given to `compile()` where it isn't known how "
-                "many batches there are. Received: penalty_steps=None."
-            )
-        steps = max(1, steps * self.params["epochs"] // 3)
-        self.model.penalty_steps.assign(float(steps))
 
 
 def _counter(name):
