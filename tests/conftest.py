@@ -130,7 +130,7 @@ def refuse_unknown(collected):
     files = {name.partition("::")[0] for name in names}
     unknown = [
         name
-        for name in sorted({*().union(*LISTS.values())} - names)
+        for name in sorted(set().union(*LISTS.values()) - names)
         if name.partition("::")[0] in files
     ]
     if unknown:

@@ -179,7 +179,7 @@ class TaskPresets(Mixin):
         preset_checks.warn_if_not_finite(taken, preset)
         known = shared | {id(weight) for weight in taken}
         new = [w.path for w in self.trainable_weights if id(w) not in known]
-        if new and hasattr(self, "fill_mask"):
+        if new and (hasattr(self, "fill_mask") or hasattr(self, "terms")):
             warn(
                 f"{os.fspath(preset)!r} is of a {saved['class_name']}. New in a "
                 f"{type(self).__name__}: {', '.join(new)}."
@@ -193,6 +193,12 @@ class TaskPresets(Mixin):
             return []
         other = cls(**{**config, "backbone": self.backbone, "preprocessor": None})
         other.load_task_weights(weights)
+        decodes = getattr(other, "position_queries", None) is not None
+        if decodes and not hasattr(self, "decoder_positions"):
+            warn(
+                f"{os.fspath(preset)!r} has an enhanced mask decoder, which a "
+                f"{type(self).__name__} hasn't: the head was trained on other states."
+            )
         taken = []
         for theirs, ours in heads:
             pair = [

@@ -75,7 +75,7 @@ def _told_by(encoder, name):
 
 
 # Passages encoded at a time, in batches: these are of like length then.
-_BATCHES_AT_ONCE = 32
+BATCHES_AT_ONCE = 32
 
 
 @checked
@@ -185,7 +185,7 @@ class Index:
         checked_settings(kind, settings)
         index, read = None, 0
         known = Passages()
-        for chunk in chunks_of(passages, batch_size * _BATCHES_AT_ONCE):
+        for chunk in chunks_of(passages, batch_size * BATCHES_AT_ONCE):
             given = [as_passage(value, read + i) for i, value in enumerate(chunk)]
             read += len(given)
             if duplicates == "skip":
@@ -242,7 +242,8 @@ class Index:
 
         Returns:
             A tuple of arrays `(count, k)`: float32 scores, and int64 ids. Where cells
-            or links lead to fewer passages, the id is -1 and the score `-inf`.
+            or links lead to fewer passages, or fewer have something in common with a
+            query in an inverted index, the id is -1 and the score `-inf`.
 
         Raises:
             ValueError: for vectors of another width, an empty index, or a `k` that is
@@ -281,15 +282,19 @@ class Index:
             )
         questions = as_questions(questions)
         self._origin.check_fresh(self.encoder)
-        vectors = self.encoder.encode(questions, "query", batch_size)
-        return [
-            [
-                Found(float(score), int(number), self.passages[number])
-                for score, number in zip(*row, strict=True)
-                if number >= 0
+        found = []
+        # Some at a time: sparse vectors are as wide as a vocabulary.
+        for part in chunks_of(questions, batch_size * BATCHES_AT_ONCE):
+            vectors = self.encoder.encode(list(part), "query", batch_size)
+            found += [
+                [
+                    Found(float(score), int(number), self.passages[number])
+                    for score, number in zip(*row, strict=True)
+                    if number >= 0
+                ]
+                for row in zip(*self.search(vectors, k), strict=True)
             ]
-            for row in zip(*self.search(vectors, k), strict=True)
-        ]
+        return found
 
     def vectors(self, ids: Any) -> np.ndarray:
         """Give the vectors of passages.

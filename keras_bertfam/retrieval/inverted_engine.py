@@ -1,10 +1,12 @@
 """Sparse vectors behind the methods of FAISS that an index of passages needs.
 
-Kept is, for each number of the vectors, which passages have it: an inverted index, as
-of words in a book. A query reads the lists of its own numbers, and nothing else.
+For each place of the vectors, such as a token of the vocabulary, it keeps a list of the
+passages that have a number there, as the index of a book does for words. A query reads
+the lists of its own places, and no others.
 """
 
 import functools
+import tokenize
 import zipfile
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +14,18 @@ from typing import Any
 import numpy as np
 
 from keras_bertfam.types import Config
+
+# The arrays of a matrix, in the order in which SciPy takes them, and their axes.
+_PARTS = {
+    "data": (("float32",), 1),
+    "indices": (("int32", "int64"), 1),
+    "indptr": (("int32", "int64"), 1),
+    "shape": (("int64",), 1),
+}
+_WIDEST = 2**24
+# What NumPy's readers raise for other bytes; that of headers is Python's.
+_ERRORS = (zipfile.BadZipFile, KeyError, MemoryError, OSError, ValueError)
+_ERRORS += (SyntaxError, tokenize.TokenError, TypeError, EOFError)
 
 
 @functools.cache
@@ -91,8 +105,9 @@ class InvertedEngine:
 
 
 def write_engine(engine: InvertedEngine, path: str) -> None:
-    """Write the vectors as SciPy's file of a sparse matrix."""
-    import_scipy().save_npz(path, engine.vectors, compressed=False)
+    """Write the vectors as the arrays of a matrix of sparse rows, in NumPy's file."""
+    parts = {name: getattr(engine.vectors, name) for name in _PARTS}
+    np.savez(path, **parts)
 
 
 def read_engine(path: str, settings: Config) -> InvertedEngine:
@@ -106,16 +121,25 @@ def read_engine(path: str, settings: Config) -> InvertedEngine:
             packed = [x.filename for x in file.infolist() if x.compress_type]
         if packed:  # a small one could fill the memory
             raise ValueError(f"Its parts mustn't be compressed. Received: {packed}.")
-        vectors = import_scipy().load_npz(path)
-        vectors.check_format(full_check=True)
-    # What NumPy and SciPy raise for other bytes.
-    except (zipfile.BadZipFile, KeyError, MemoryError, OSError, ValueError) as error:
-        raise ValueError(f"It must have a sparse matrix: {error}.") from error
-    if vectors.format != "csr" or vectors.dtype != "float32":
+        with np.load(path, allow_pickle=False) as file:
+            parts = {name: file[name] for name in _PARTS}
+    except _ERRORS as error:
+        raise ValueError(f"It must have arrays of a matrix: {error}.") from error
+    for name, (dtypes, dims) in _PARTS.items():
+        found = parts[name]
+        if found.dtype.name not in dtypes or found.ndim != dims:
+            raise ValueError(
+                f"{name!r} must be {' or '.join(dtypes)}, of {dims} axes. Received: "
+                f"{found.dtype}, of {found.ndim}."
+            )
+    shape = parts.pop("shape").tolist()
+    if len(shape) != 2 or not 0 < shape[1] <= _WIDEST or shape[0] < 0:
         raise ValueError(
-            "It must have a matrix of rows, of float32. Received: "
-            f"{vectors.format}, of {vectors.dtype}."
+            f"'shape' must be rows, and a width of at most {_WIDEST}. "
+            f"Received: {shape}."
         )
-    if not np.isfinite(vectors.data).all():
-        raise ValueError("It must have finite numbers. Received others.")
-    return InvertedEngine(vectors.shape[1], [vectors])
+    if not np.isfinite(parts["data"]).all():
+        raise ValueError("'data' must be finite numbers. Received others.")
+    vectors = import_scipy().csr_array(tuple(parts.values()), shape=tuple(shape))
+    vectors.check_format(full_check=True)
+    return InvertedEngine(shape[1], [vectors])

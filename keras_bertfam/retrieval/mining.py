@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_bertfam.arguments import check_number, check_several, checked
-from keras_bertfam.retrieval.index import Index
-from keras_bertfam.retrieval.passages import Passage, as_questions
+from keras_bertfam.retrieval.index import BATCHES_AT_ONCE, Index
+from keras_bertfam.retrieval.passages import Passage, as_questions, chunks_of
 
 
 @checked
@@ -125,9 +125,15 @@ def mine_negatives(
 
 def _scores(encoder, queries, passages, batch_size):
     """Score the passages that answer."""
-    ours = encoder.encode(queries, "query", batch_size)
-    theirs = encoder.encode(list(passages), "passage", batch_size)
-    return np.sum(ours * theirs, axis=1)
+    scores = []
+    pairs = zip(queries, passages, strict=True)
+    # Some at a time: sparse vectors are as wide as a vocabulary.
+    for part in chunks_of(pairs, batch_size * BATCHES_AT_ONCE):
+        asked, right = zip(*part, strict=True)
+        ours = encoder.encode(list(asked), "query", batch_size)
+        theirs = encoder.encode(list(right), "passage", batch_size)
+        scores.append(np.sum(ours * theirs, axis=1))
+    return np.concatenate(scores)
 
 
 def _as_text(passage):

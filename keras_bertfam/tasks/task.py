@@ -482,7 +482,7 @@ class PretrainingTask(
         """Take the steps of a `fit()`, for all that waits for them.
 
         Args:
-            steps: int; `None` if nothing waits and they aren't known.
+            steps: int; `None` if nothing waits for them, or they can't be counted.
         """
         resolve_schedule(self.optimizer, steps)
 

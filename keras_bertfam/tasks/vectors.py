@@ -12,8 +12,8 @@ from keras_bertfam.arguments import check_number, check_several, checked
 from keras_bertfam.corpora.manifest import tokenizer_digest
 from keras_bertfam.types import Config, Mixin
 
-# Of a config, what no vector depends on.
-_UNRELATED = ("name", "trainable", "dtype")
+# Of a config, what no vector depends on, or what the backbone's has, as a head's table.
+_UNRELATED = ("name", "trainable", "dtype", "token_embedding")
 
 
 class TextVectors(Mixin):

@@ -61,9 +61,12 @@ def test_vectors_of_their_folder_and_of_ours(pooling, activation, tmp_path):
     ours.export_to_sentence_transformers(str(tmp_path / "ours"))
     back = library.SparseEncoder(str(tmp_path / "ours"), device="cpu")
     assert back.max_seq_length == 9
+    again = tasks.SparseEncoder.from_preset(str(tmp_path / "ours"))
     for kind, name in (("query", "encode_query"), ("passage", "encode_document")):
         expected = dense(getattr(theirs, name)(TEXTS))
         found = ours.encode(TEXTS, kind, too_long="cut")
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        found = again.encode(TEXTS, kind, too_long="cut")
         np.testing.assert_allclose(found, expected, atol=1e-5)
         np.testing.assert_allclose(dense(getattr(back, name)(TEXTS)), expected, 1e-5)
     vectors = theirs.encode(TEXTS)

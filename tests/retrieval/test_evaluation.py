@@ -65,6 +65,7 @@ def test_the_best_are_ranked_again():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_encoders_indices_and_cross_encoders():
     pytest.importorskip("faiss")
     tokenizer = tiny.make_tokenizer()

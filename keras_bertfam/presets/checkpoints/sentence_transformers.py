@@ -18,7 +18,7 @@ from keras_bertfam.types import Model, Path
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
 _TRANSFORMER = "sentence_bert_config.json"
 _LONGEST = 2**31 - 1
-# Names that all versions of the library know, of sparse ones since there are any.
+# Names that all versions of the library know, and all since it has sparse encoders.
 _TYPES = "sentence_transformers.models"
 _SPARSE_TYPES = "sentence_transformers.sparse_encoder.models"
 # Ours, and theirs; the older keys are flags.
@@ -207,9 +207,10 @@ def _modules(path):
         if name and (os.path.islink(folder) or lacking):
             raise CheckpointError(f"{folder!r} must be a folder.")
         if kind != "Dropout":  # nothing, but in training
-            # The older name of what has a masked language model's head.
-            kind = "Transformer" if kind == "MLMTransformer" else kind
             found.append((kind, name))
+    if [kind for kind, _ in found] == ["MLMTransformer", "SpladePooling"]:
+        # The older name of a Transformer with a masked language model's head.
+        found[0] = ("Transformer", found[0][1])
     return found
 
 

@@ -199,6 +199,8 @@ def task_name(source: CheckpointSource) -> str | None:
     Returns:
         str, or `None` for a backbone, and for a model that no task here is.
     """
+    if source.task_arguments.get("SparseEncoder"):  # as its modules say
+        return "SparseEncoder"
     table, config = transformers_tables()[source.family], source.config
     architectures = config.get("architectures")
     tasks = {name: ours for name, ours in counterparts().items() if ours.heads}

@@ -91,7 +91,9 @@ class EmbeddingTask(TextVectors, FineTuningTask):
 
         Args:
             optimizer, metrics: see `TextClassifier.compile`.
-            loss: `"auto"`, or a loss.
+            loss: `"auto"`, or a loss. By default a `TextEmbedder` has
+                `InBatchNegatives()` of texts without labels and
+                `CosineSimilarityError()` with similarities.
             gradient_cache_rows: int or `None`. Of how many examples (of packed rows, of
                 how many rows) a step holds all that the gradient needs at a time. The
                 vectors of a batch are computed in such parts, and each part again for

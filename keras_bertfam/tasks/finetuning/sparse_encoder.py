@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam import distribution
-from keras_bertfam.arguments import check_number, checked
+from keras_bertfam.arguments import check_number, check_several, checked
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.presets.checkpoints import sentence_transformers
 from keras_bertfam.presets.converting.heads import Counterpart
@@ -17,6 +17,7 @@ from keras_bertfam.tasks.finetuning.embedding_task import EmbeddingTask
 from keras_bertfam.tasks.finetuning.fine_tuning import inputs_of
 from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
     SparseEncoderPreprocessor,
+    refuse_packed,
 )
 from keras_bertfam.tasks.losses import without_last
 from keras_bertfam.tasks.masking.masked_lm import masked_lm_head
@@ -39,13 +40,17 @@ class SparseEncoder(EmbeddingTask):
     one: a passage about cats is found by "kitten". An inverted index searches such
     vectors, as it does words.
 
+    Logits are wide: those of 32 texts of 256 tokens and 30,522 tokens of a vocabulary
+    take 1 GB. A smaller `batch_size` bounds them, and in training
+    `gradient_cache_rows`.
+
     Args:
         backbone: `keras_bertfam.models.EncoderBackbone`, best one that a masked
             language model was trained on: `from_preset()` takes its head, too.
         preprocessor: `SparseEncoderPreprocessor`, or `None` for data that is
             preprocessed already.
         pooling: `"max"` over the tokens of a text, or `"sum"`.
-        activation: `"relu"`, or `"log1p_relu"`, for one more logarithm.
+        activation: `"relu"`, or `"log1p_relu"`, which takes the logarithm twice.
         prompts: see `TextEmbedder`.
         **kwargs: arguments of `keras.Model`.
 
@@ -109,13 +114,12 @@ class SparseEncoder(EmbeddingTask):
                     f"`{name}` must be one of {list(known)}. "
                     f"Received: {name}={value!r}."
                 )
+        refuse_packed(getattr(preprocessor, "packed", False))
         super().__init__(backbone, preprocessor, prompts, **kwargs)
         self.pooling = pooling
         self.activation = activation
         self.head = masked_lm_head(backbone)
-        # They are variables, as a compiled step changes the one and reads the other.
-        self.penalty_step = _counter("penalty_step")
-        self.penalty_steps = _counter("penalty_steps")
+        self.penalty_growth = PenaltyGrowth(name="penalty_growth")
         self.built = True
         self.compile_by_default()
 
@@ -135,7 +139,7 @@ class SparseEncoder(EmbeddingTask):
         The loss gets, for queries and for passages, the penalty times the number of
         products that a search makes on average: the sum over the vocabulary of the
         squared mean of a token's numbers in the batch. Penalties begin at 0 and grow
-        with the square of the steps since `compile()`.
+        with the square of the steps since `compile()` or loading.
 
         Args:
             optimizer: see `TextClassifier.compile`.
@@ -145,22 +149,31 @@ class SparseEncoder(EmbeddingTask):
                 queries from passages.
             passage_penalty: float. Of the other texts.
             penalty_steps: int or `None`. Steps until penalties are whole; `None` for a
-                third of those of the next `fit()`.
+                third of those of the next `fit()`, as sentence-transformers and, by
+                50,000 of 150,000, SPLADE's code have it. Without a `fit()`, as in
+                `train_on_batch()`, they are whole then.
             **kwargs: other arguments of `TextEmbedder.compile`, such as
-                `gradient_cache_rows`. The logits of long texts take much memory: this
-                bounds it.
+                `gradient_cache_rows`.
 
-        Reference: [Paria et al., 2020](https://arxiv.org/abs/2004.05665), section 3;
-        the published weights and their growth are those of SPLADE's code.
+        Raises:
+            ValueError: for `loss=None`.
+
+        The defaults are those of SPLADE's code for in-batch negatives. Other losses
+        need others: for a teacher's scores it has 0.5 and 0.4 with `MarginError`.
+
+        Reference: [Paria et al., 2020](https://arxiv.org/abs/2004.05665), section 3.
         """
+        if loss is None:
+            raise ValueError(
+                '`loss` must be "auto" or a loss of vectors. Received: None.'
+            )
         super().compile(optimizer, loss, **kwargs)
         self._penalties = {
             "query_penalty": query_penalty,
             "passage_penalty": passage_penalty,
             "penalty_steps": penalty_steps,
         }
-        self.penalty_step.assign(0.0)
-        self.penalty_steps.assign(float(penalty_steps or 0))
+        self.penalty_growth.begin(penalty_steps)
 
     def get_compile_config(self) -> Config:
         config = super().get_compile_config()
@@ -177,14 +190,22 @@ class SparseEncoder(EmbeddingTask):
 
     def take_total_steps(self, steps: int | None) -> None:
         super().take_total_steps(steps)
-        if self._penalties_wait():
-            self.penalty_steps.assign(float(max(1, steps // 3)))
+        if not self._penalties_wait():
+            return
+        if steps is None:
+            raise ValueError(
+                "`penalty_steps` must be given to `compile()`, or `steps_per_epoch` to "
+                "`fit()`, where batches can't be counted. Received: neither."
+            )
+        self.penalty_growth.begin(max(1, steps // 3))
 
     def _penalties_wait(self):
         """Tell whether no `fit()` has said yet how many steps there are."""
-        return float(ops.convert_to_numpy(self.penalty_steps)) == 0
+        penalties = self._penalties["query_penalty"], self._penalties["passage_penalty"]
+        return any(penalties) and not self.penalty_growth.has_begun()
 
     def make_vectors(self, inputs: dict[str, Tensor], training: bool | None) -> Tensor:
+        refuse_packed("sequence_starts" in inputs)
         shape: Any = (-1,)
         if len(inputs["token_ids"].shape) == 3:
             inputs, shape = flat_rows(inputs)
@@ -221,12 +242,11 @@ class SparseEncoder(EmbeddingTask):
         training: bool = True,
     ) -> Tensor | None:
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
-        if training:
-            self.penalty_step.assign(self.penalty_step + 1.0)
-        return loss + self._penalty(y_pred, sample_weight)
+        penalty = self._penalty(y_pred, sample_weight)
+        return loss + penalty * self.penalty_growth(training=training)
 
     def _penalty(self, vectors, sample_weight):
-        """Compute the penalties of a batch, as far as they have grown."""
+        """Compute the penalties of a batch, at their full weight."""
         if len(vectors.shape) == 2:
             vectors = ops.expand_dims(vectors, 1)
         weights = ops.ones_like(vectors[:, 0, 0])
@@ -241,9 +261,7 @@ class SparseEncoder(EmbeddingTask):
             penalty += self._penalties["query_penalty"] * products_of_search(
                 vectors[:, :queries], weights
             )
-        # Before a `fit()` has said how many steps there are, penalties are whole.
-        grown = self.penalty_step / ops.maximum(self.penalty_steps, 1e-6)
-        return penalty * ops.square(ops.minimum(grown, 1.0))
+        return penalty
 
     @checked
     def terms(
@@ -279,7 +297,14 @@ class SparseEncoder(EmbeddingTask):
             return self.terms([texts], top_k, kind, batch_size)[0]
         if top_k is not None:
             check_number("top_k", top_k, 1)
-        vectors = self.encode(texts, kind, batch_size)
+        check_several("texts", texts, "texts")
+        found: list[Any] = []
+        for begin in range(0, len(texts), batch_size):  # as vectors are wide
+            part = texts[begin : begin + batch_size]
+            found += self._terms(self.encode(part, kind, batch_size), top_k)
+        return found
+
+    def _terms(self, vectors, top_k):
         strings = pipeline_ops.token_strings(self.preprocessor.tokenizer)
         found = []
         for vector in vectors:
@@ -291,7 +316,8 @@ class SparseEncoder(EmbeddingTask):
 
     def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
         for pairs in self.terms(inputs_of(columns)):
-            yield {"terms": dict(pairs)}
+            # Tokens of bytes may be the same string.
+            yield {"terms": [list(pair) for pair in pairs]}
 
     def _passage_parts(self):
         settings = {"pooling": self.pooling, "activation": self.activation}
@@ -321,6 +347,57 @@ class SparseEncoder(EmbeddingTask):
         ```
         """
         sentence_transformers.export_sparse(self, path)
+
+
+class PenaltyGrowth(keras.layers.Layer):
+    """Counts steps, and says how much of a penalty there is by now.
+
+    It is the square of the share of the steps that have been made: after 2 of 4 a
+    quarter. The count belongs to a run, and isn't saved.
+
+    Call arguments:
+        training: bool. Whether this is one more step.
+
+    Returns:
+        float32 scalar, from 0 to 1; 1 before `begin` was told of the steps.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._step, self._steps = (
+            # `add_weight` can't make a variable that all replicas count alike.
+            keras.Variable(
+                0.0,
+                dtype="float32",
+                trainable=False,
+                autocast=False,
+                aggregation="only_first_replica",
+                name=name,
+            )
+            for name in ("step", "steps")
+        )
+        self.built = True
+
+    def begin(self, steps: int | None) -> None:
+        """Count from 0, to a number of steps, or to one that isn't known yet."""
+        self._step.assign(0.0)
+        self._steps.assign(float(steps or 0))
+
+    def has_begun(self) -> bool:
+        """Tell whether the number of steps is known."""
+        return float(ops.convert_to_numpy(self._steps)) > 0
+
+    def call(self, training: bool | None = None) -> Tensor:
+        if training:
+            self._step.assign(self._step + 1.0)
+        share = self._step / ops.maximum(self._steps, 1e-6)
+        return ops.square(ops.minimum(share, 1.0))
+
+    def save_own_variables(self, store: Any) -> None:
+        """Save nothing."""
+
+    def load_own_variables(self, store: Any) -> None:
+        """Load nothing."""
 
 
 def products_of_search(vectors: Tensor, weights: Tensor) -> Tensor:
@@ -376,14 +453,3 @@ class ActiveTerms(keras.metrics.Mean):
         if sample_weight is not None:
             sample_weight = without_last(sample_weight, 1) > 0
         super().update_state(counts, sample_weight)
-
-
-def _counter(name):
-    return keras.Variable(
-        0.0,
-        dtype="float32",
-        trainable=False,
-        autocast=False,
-        aggregation="only_first_replica",
-        name=name,
-    )

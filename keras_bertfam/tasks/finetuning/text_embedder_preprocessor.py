@@ -295,8 +295,7 @@ class SparseEncoderPreprocessor(TextEmbedderPreprocessor):
         **kwargs: `layout`, `buckets` and `seed` of `TextClassifierPreprocessor`.
 
     Raises:
-        ValueError: for `packed=True`: the vectors of each text are as wide as the
-            vocabulary.
+        ValueError: for `packed=True`.
 
     Example:
 
@@ -311,11 +310,16 @@ class SparseEncoderPreprocessor(TextEmbedderPreprocessor):
         self, tokenizer: Any, sequence_length: int = 256, **kwargs: Any
     ) -> None:
         super().__init__(tokenizer, sequence_length, **kwargs)
-        if self.packed:
-            raise ValueError(
-                "`packed` must be `False` for a `SparseEncoder`, whose rows have one "
-                "text each. Received: packed=True."
-            )
+        refuse_packed(self.packed)
+
+
+def refuse_packed(packed: bool) -> None:
+    """Raise a `ValueError` for packed rows of a `SparseEncoder`."""
+    if packed:
+        raise ValueError(
+            "`packed` must be `False` for a `SparseEncoder`, whose rows have one text "
+            "each. Received: packed=True."
+        )
 
 
 def _as_numbers(y):

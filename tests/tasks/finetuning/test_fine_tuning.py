@@ -67,6 +67,7 @@ ELSEWHERE = {
     "TextRegressor": {"presets/checkpoints/sentence_transformers.py"},
     "SparseEncoder": {
         "presets/checkpoints/sentence_transformers.py",
+        "presets/converting/heads.py",
         "presets/inspection.py",
     },
 }

@@ -30,6 +30,10 @@ def numbers(x):
     return np.asarray(ops.convert_to_numpy(x))
 
 
+def counted(model):
+    return [float(numbers(x)) for x in model.penalty_growth.variables]
+
+
 class Logits(keras.layers.Layer):
     """In place of a head, what a test says."""
 
@@ -113,18 +117,19 @@ def test_fit_sets_the_steps_and_makes_vectors_sparse():
     model = make(compiled=False)
     model.compile(learning_rate=3e-3, query_penalty=0.3, passage_penalty=0.3)
     history = model.fit(PAIRS, batch_size=2, epochs=30, verbose=0).history
-    assert float(numbers(model.penalty_steps)) == 20  # a third of 60
-    assert float(numbers(model.penalty_step)) == 60
+    assert counted(model) == [60, 20]  # a third of 60
     assert history["active_terms"][-1] < history["active_terms"][0]
     found = model.encode(PASSAGES, "passage")
     assert (found >= 0).all() and np.isfinite(found).all()
     model.compile(penalty_steps=7)
-    assert float(numbers(model.penalty_step)) == 0
-    assert float(numbers(model.penalty_steps)) == 7
+    assert counted(model) == [0, 7]
     model.compile("sgd")
     batches = tf.data.Dataset.from_tensor_slices(PAIRS).batch(2)
     model.fit(batches.filter(lambda *x: True), epochs=3, verbose=0)
-    assert float(numbers(model.penalty_steps)) == 2  # they were counted
+    assert counted(model) == [6, 2]
+    model.compile("sgd")
+    with pytest.raises(ValueError, match="`penalty_steps` must be given"):
+        model.fit(batches.repeat(), verbose=0)
 
 
 def test_search_by_an_inverted_index(tmp_path):
@@ -204,6 +209,25 @@ def test_refused(arguments, message):
 def test_packed_rows_are_refused():
     with pytest.raises(ValueError, match="`packed` must be `False`"):
         SparseEncoderPreprocessor(tiny.make_tokenizer(), 8, packed=True)
+
+
+def test_a_preset_begins_anew_and_is_known_to_its_index(tmp_path):
+    model = make(compiled=False)
+    model.compile(penalty_steps=1)
+    model.fit(PAIRS, verbose=0)
+    index = Index.build(PASSAGES, model)
+    model.save_to_preset(str(tmp_path))
+    again = SparseEncoder.from_preset(str(tmp_path))
+    assert counted(again) == [0, 0]
+    again.backbone.trainable = False
+    index.check_encoder(again)
+    again.fit(PAIRS, batch_size=1, epochs=3, verbose=0)
+    assert counted(again) == [9, 3]
+
+
+def test_no_loss_is_refused():
+    with pytest.raises(ValueError, match="`loss` must be"):
+        make(compiled=False).compile(loss=None)
 
 
 def test_labels_are_a_teachers():
