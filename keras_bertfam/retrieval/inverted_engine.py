@@ -24,8 +24,17 @@ _PARTS = {
 }
 _WIDEST = 2**24
 # What NumPy's readers raise for other bytes; that of headers is Python's.
-_ERRORS = (zipfile.BadZipFile, KeyError, MemoryError, OSError, ValueError)
-_ERRORS += (SyntaxError, tokenize.TokenError, TypeError, EOFError)
+_ERRORS: tuple[type[Exception], ...] = (
+    zipfile.BadZipFile,
+    EOFError,
+    KeyError,
+    MemoryError,
+    OSError,
+    SyntaxError,
+    tokenize.TokenError,
+    TypeError,
+    ValueError,
+)
 
 
 @functools.cache

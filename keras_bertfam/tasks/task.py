@@ -474,11 +474,11 @@ class PretrainingTask(
     def _memory(self):
         return getattr(self, "memory", None)
 
-    def needs_total_steps(self) -> bool:
+    def _needs_total_steps(self) -> bool:
         """Tell whether something waits to be told the steps of the next `fit()`."""
         return needs_total_steps(self.optimizer)
 
-    def take_total_steps(self, steps: int | None) -> None:
+    def _take_total_steps(self, steps: int | None) -> None:
         """Take the steps of a `fit()`, for all that waits for them.
 
         Args:
@@ -540,10 +540,10 @@ class PretrainingTask(
             rates_set_by(self.optimizer, callbacks),
         ):
             verbose = kwargs.get("verbose", "auto")
-            if self.needs_total_steps() and steps is None:
+            if self._needs_total_steps() and steps is None:
                 steps = count_batches(x, verbose)
             left = epochs - kwargs.get("initial_epoch", 0)
-            self.take_total_steps(steps and steps * left)
+            self._take_total_steps(steps and steps * left)
             show_total(callbacks, known_count(x))
             in_all = known_count(x) if steps is None else steps
             self._choose_compilation(known_shapes(x), in_all and in_all * epochs)

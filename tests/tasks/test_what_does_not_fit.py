@@ -176,6 +176,7 @@ def check_parts(name):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_table_holds():
     """Every preprocessor does what the guide's table says of its task."""
     checks = {"refused": check_refused, "in parts": check_parts}

@@ -96,8 +96,13 @@ USED = {
     ),
 }
 # What such folders are made for.
-_TASKS = ("TextEmbedder", "SparseEncoder", "CrossEncoder", "TextRegressor")
-_TASKS += ("TextClassifier",)
+_TASKS = (
+    "TextEmbedder",
+    "SparseEncoder",
+    "CrossEncoder",
+    "TextRegressor",
+    "TextClassifier",
+)
 # The modules of a folder, in their order, and those that it must have.
 _DENSE = ("Transformer", "Pooling", "Dense", "Normalize"), ("Transformer",)
 _SPARSE = (("Transformer", "SpladePooling"),) * 2

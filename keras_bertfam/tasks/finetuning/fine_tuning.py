@@ -74,7 +74,7 @@ class FineTuningTask(PretrainingTask):
             preprocessor and options of `export_saved_model`; `None` for no SavedModel.
     """
 
-    backbone_cls = TokenBackbone
+    backbone_cls: Any = TokenBackbone
     data_kind: str | None = None
     pipeline: str | None = None
     text_columns: tuple[str, ...] = ()

@@ -185,11 +185,11 @@ class SparseEncoder(EmbeddingTask):
     def default_metrics(self) -> list[keras.metrics.Metric]:
         return [ActiveTerms()]
 
-    def needs_total_steps(self) -> bool:
-        return self._penalties_wait() or super().needs_total_steps()
+    def _needs_total_steps(self) -> bool:
+        return self._penalties_wait() or super()._needs_total_steps()
 
-    def take_total_steps(self, steps: int | None) -> None:
-        super().take_total_steps(steps)
+    def _take_total_steps(self, steps: int | None) -> None:
+        super()._take_total_steps(steps)
         if not self._penalties_wait():
             return
         if steps is None:

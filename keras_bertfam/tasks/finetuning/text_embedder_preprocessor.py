@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.labels import (
     check_values,
@@ -285,6 +286,7 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
         return {**x, **both}, y, sample_weight
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SparseEncoderPreprocessor(TextEmbedderPreprocessor):
     """Makes rows of texts as `TextEmbedderPreprocessor`, one text in each.
