@@ -1,18 +1,22 @@
-"""`python -m benchmarks.retrieval index` and `squad`: what is found, and how fast.
+"""`python -m benchmarks.retrieval index`, `squad`, `kinds`: what is found, how fast.
 
 `index` compares the kinds of `retrieval.Index` with exact search on random vectors in
 clusters. `squad`, which needs the folder of real data, looks for the paragraphs that
 answer the questions of half of SQuAD's articles, among those of all: before training,
 and after that of a dual encoder by the inverse cloze task on the paragraphs, and by
 the questions of the other half. With `--reader-steps` a reader, trained on the other
-half as well, answers from what is found; see `reading.py`.
+half as well, answers from what is found; see `reading.py`. `kinds` compares kinds of
+models on these paragraphs: BM25, vectors of MiniLM as it is and tuned, sparse vectors,
+and a cross-encoder behind them.
 """
 
 import importlib.util
 import json
 import os
 import pathlib
+import tempfile
 import time
+import warnings
 from typing import Annotated
 
 import numpy as np
@@ -237,6 +241,109 @@ def squad_table(
         asked_of(f"{pair_steps} steps on questions", ids, seconds)
     if reader:
         asked_of("the right paragraph", right[:, None])
+    print(tables.markdown(rows))
+
+
+def by_words(paragraphs):
+    """A function that searches by BM25, as `evaluate_search` takes it."""
+    import bm25s
+
+    retriever, options = bm25s.BM25(), {"stopwords": "en", "show_progress": False}
+    retriever.index(bm25s.tokenize(paragraphs, **options), show_progress=False)
+
+    def search(queries, k):
+        asked = bm25s.tokenize(queries, **options)
+        found = retriever.retrieve(asked, k=k, show_progress=False)
+        return [
+            [(str(place), float(score)) for place, score in zip(*row, strict=True)]
+            for row in zip(*found, strict=True)
+        ]
+
+    return search
+
+
+def bytes_each(index):
+    """How many bytes of its folder a passage's vectors take."""
+    with tempfile.TemporaryDirectory() as folder:
+        index.save(folder + "/index")
+        vectors = next(pathlib.Path(folder, "index").glob("vectors.*"))
+        return vectors.stat().st_size / len(index)
+
+
+@app.command()
+def kinds(
+    steps: Annotated[int, typer.Option(help="Of training, of each model.")] = 60,
+    batch_size: int = 32,
+    length: Annotated[int, typer.Option(help="Tokens of a paragraph.")] = 128,
+    limit: Annotated[int, typer.Option(help="Questions to search for.")] = 400,
+    rerank: Annotated[int, typer.Option(help="Paragraphs that are read again.")] = 20,
+):
+    """Measures of each kind of model, trained on the questions of other articles."""
+    import keras
+
+    from keras_bertfam import retrieval, tasks
+
+    keras.utils.set_random_seed(0)
+    paragraphs, asked = squad()
+    order = np.random.default_rng(0).permutation(1 + max(row[2] for row in asked))
+    held_out = {*order[: len(order) // 2].tolist()}
+    known = [row[:2] for row in asked if row[2] not in held_out]
+    test = [row for row in asked if row[2] in held_out]
+    chosen = np.random.default_rng(1).permutation(len(test))[:limit]
+    data = retrieval.SearchData(
+        dict(zip(map(str, range(len(paragraphs))), paragraphs, strict=True)),
+        {f"q{k}": test[k][0] for k in chosen},
+        {f"q{k}": {str(test[k][1]): 1} for k in chosen},
+    )
+    pairs = pairs_of(known, paragraphs, steps * batch_size)
+    rows = []
+
+    def measure(name, search, reranker=None, seconds=0.0, size=0.0):
+        start = time.perf_counter()
+        k = 100 if reranker is None else rerank
+        measures = ("nDCG@10", "R@10", "R@100" if reranker is None else f"R@{rerank}")
+        found = retrieval.evaluate_search(
+            data, search, k, reranker, rerank, measures=measures
+        )
+        rate = len(data.queries) / (time.perf_counter() - start)
+        row = {"model": name, **{n: f"{x:.3f}" for n, x in found.items()}}
+        rows.append({**row, "queries/s": rate, "bytes": size, "training, s": seconds})
+        print(*rows[-1].values(), flush=True)
+
+    def trained(model, x, learning_rate=2e-5):
+        start = time.perf_counter()
+        model.compile(learning_rate=learning_rate)
+        model.fit(x, batch_size=batch_size, verbose=2)
+        return time.perf_counter() - start
+
+    def indexed(name, model, seconds=0.0):
+        index = retrieval.Index.build(paragraphs, model)
+        measure(name, index, seconds=seconds, size=bytes_each(index))
+        return index
+
+    def of_minilm(cls, length=length):
+        model = cls.from_preset(minilm())
+        model.preprocessor.sequence_length = length
+        return model
+
+    measure("BM25", by_words(paragraphs))
+    index = indexed("MiniLM", of_minilm(tasks.TextEmbedder))
+    mined = retrieval.mine_negatives(index, *pairs, count=3, skip=1)
+    model = of_minilm(tasks.TextEmbedder)
+    indexed("MiniLM, in-batch negatives", model, trained(model, pairs))
+    model = of_minilm(tasks.TextEmbedder)
+    seconds = trained(model, mined[:3])
+    index = indexed("MiniLM, mined negatives", model, seconds)
+    # Its head is new, and learns faster than the encoder would.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sparse = of_minilm(tasks.SparseEncoder)
+    seconds = trained(sparse, pairs, learning_rate=2e-4)
+    indexed("sparse, of MiniLM with a new head", sparse, seconds)
+    ranker = of_minilm(tasks.CrossEncoder, length + 32)
+    seconds = trained(ranker, mined)
+    measure("MiniLM, mined negatives, re-ranked", index, ranker, seconds)
+    measure("BM25, re-ranked", by_words(paragraphs), ranker)
     print(tables.markdown(rows))
 
 

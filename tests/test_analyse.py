@@ -50,6 +50,7 @@ def test_all_that_applies_to_a_masked_lm(preset, tmp_path):
     assert f"Of all texts: {np.exp(-sums.sum() / counts.sum()):.4g}." in html
 
 
+@pytest.mark.slow
 def test_what_does_not_apply_is_named(preset, tmp_path):
     path = tmp_path / "report.html"
     code, _ = run(preset, "--output", path, input="the cat\ta dog\n")

@@ -284,6 +284,7 @@ def test_what_frequencies_alone_say():
     assert loss == pytest.approx(-np.log([3 / 6, 3 / 6, 2 / 6, 1 / 6]).mean())
 
 
+@pytest.mark.slow
 def test_names_that_are_masked_whole():
     words, labels = "the cat sat in a red hat".split(), "O B-a O O B-b I-b I-b".split()
     assert entities.names_of(labels) == [["a", 1, 1], ["b", 4, 6]]

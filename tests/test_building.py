@@ -9,6 +9,7 @@ from tests.tasks.generation import text_to_text_tokenizers as tokenizers
 from tests.tiny_text_to_text import make
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_tokenizer_of_any_preset(tmp_path):
     for name, tokenizer in (("T5", tokenizers.t5()), ("Bart", tokenizers.word_piece())):

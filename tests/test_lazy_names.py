@@ -151,6 +151,7 @@ print("keras_bertfam>A" in again.GLOBAL_CUSTOM_OBJECTS)
     ]
 
 
+@pytest.mark.slow
 def test_nothing_is_missed_in_a_fresh_process(tmp_path):
     lazy.load_all()
     expected = {

@@ -45,6 +45,7 @@ def test_a_prepared_corpus_is_trained_on(folder):
     assert tasks.MaskedLM.from_preset(str(folder / "out")).preprocessor is not None
 
 
+@pytest.mark.slow
 def test_a_corpus_has_its_tokenizer(folder):
     prepared = folder / "prepared"
     run = PretrainingRun(files=(str(prepared),), output=str(folder / "own"))

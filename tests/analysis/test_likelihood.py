@@ -14,6 +14,7 @@ def model():
     return tiny.make_model()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 4, 64])
 def test_the_sum_is_that_of_fill_mask(model, batch_size):
     texts = ["the cat sat", "a dog"]

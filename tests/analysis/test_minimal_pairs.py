@@ -16,6 +16,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_shares_and_errors_are_those_of_the_sums():
     model = tiny.make_model()
@@ -34,6 +35,7 @@ def test_shares_and_errors_are_those_of_the_sums():
     assert len(report.plot().axes[0].patches) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_models_that_read_from_left_to_right_have_their_likelihood():
     tokenizer = tiny_fine_tuning.make_tokenizer()

@@ -23,6 +23,7 @@ def known():
     return WordVectors([*["play"] * 4, "other"], vectors, texts, places)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_vectors_are_those_of_the_sentences(backbone):
     arguments = {"layers": (-2, -1), "combine": "sum", "pool": "first"}

@@ -159,6 +159,7 @@ def test_regression_and_other_classes(tmp_path):
         convert(tasks.TextClassifier, make_theirs("BertForMaskedLM"), num_classes=2)
 
 
+@pytest.mark.slow
 def test_a_head_of_another_task_is_new(tmp_path):
     names = {"id2label": dict(enumerate("abc"))}
     make_theirs("BertForSequenceClassification", **names).save_pretrained(tmp_path)

@@ -211,6 +211,7 @@ def test_shards_pickles_and_old_names(tmp_path):
             np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.slow
 def test_a_task_comes_with_its_tokenizer(tmp_path):
     theirs = make_theirs("BertForMaskedLM")
     theirs.save_pretrained(tmp_path)

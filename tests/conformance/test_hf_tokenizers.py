@@ -61,6 +61,7 @@ def test_t5_with_sentinels(tmp_path):
     assert [ids + [tokenizer.end_token_id] for ids in ours] == theirs(texts).input_ids
 
 
+@pytest.mark.slow
 def test_gpt():
     documents = tf.data.Dataset.from_tensor_slices([*TEXTS[:4], "a bat & a cat sat"])
     tokenizer = train_byte_pair(documents.repeat(2), 200, family="gpt")

@@ -18,6 +18,7 @@ transformers = pytest.importorskip("transformers")
 SENTENCES = ["A man is playing a guitar.", "Nobody was there, naïve as it sounds."]
 
 
+@pytest.mark.slow
 def test_minilm(minilm):
     theirs = transformers.BertModel.from_pretrained(minilm).eval()
     encoded = transformers.AutoTokenizer.from_pretrained(minilm)(

@@ -161,6 +161,7 @@ def test_saved_model_cli(served):
     assert "Result for output key probabilities" in ran.stdout
 
 
+@pytest.mark.slow
 def test_warmup_requests(served):
     prediction_log_pb2 = pytest.importorskip(
         "tensorflow_serving.apis.prediction_log_pb2"
@@ -210,6 +211,7 @@ def test_from_a_preset_directory(model, tmp_path):
     assert [t.decode() for t in answers["predicted_tokens"].numpy()[0, 0]] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend  # TensorFlow reads the preset
 def test_rows_to_spare_are_never_answered(model, tmp_path):
     backbone = type(model.backbone)(24, 1, 2, 16, 24, max_sequence_length=16)

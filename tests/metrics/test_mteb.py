@@ -16,6 +16,7 @@ def model():
     return TextEmbedder(tiny.make_backbone(num_layers=1), preprocessor)
 
 
+@pytest.mark.slow
 def test_texts_and_batches_of_them(model, monkeypatch):
     texts, _ = tiny.texts(5)
     encoder = MtebEncoder(model, "me/tiny")

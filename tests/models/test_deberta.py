@@ -32,6 +32,7 @@ def numpy(x):
     return keras.ops.convert_to_numpy(x)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("cls", [models.DebertaBackbone, models.DebertaV2Backbone])
 def test_parameter_counts_of_all_sizes(cls):
@@ -216,6 +217,7 @@ def test_a_student_of_all_layers_is_its_teacher(version):
         tasks.MaskedLM(placed, decoder_positions=6)
 
 
+@pytest.mark.slow
 def test_the_enhanced_mask_decoder(tmp_path):
     """The last layer twice, beside that of `transformers`, which can take queries."""
     torch = pytest.importorskip("torch")

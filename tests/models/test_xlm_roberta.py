@@ -88,6 +88,7 @@ def test_logits_are_those_of_transformers(folder):
     assert max_difference(task(rows), expected, mask) < 1e-4
 
 
+@pytest.mark.slow
 def test_round_trip(folder, tmp_path):
     _, path, _ = folder
     task = tasks.MaskedLM.from_preset(str(path))

@@ -26,6 +26,7 @@ def preprocessor_of(task):
     return preprocessor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", marked(SINGLE, "TokenClassifier"))
 def test_single_examples_can_be_batched(task):
     preprocessor = preprocessor_of(task)
@@ -54,6 +55,7 @@ def test_single_examples_can_be_batched(task):
         assert together[0]["token_ids"].shape[-1] < LENGTH
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "task", marked([*every.FINE_TUNING, *every.PRETRAINING], "TextClassifier")
 )

@@ -9,6 +9,7 @@ from keras_bertfam import tasks
 from tests import tiny_fine_tuning as tiny
 
 
+@pytest.mark.slow
 def test_a_clone_takes_raw_text():
     preprocessor = tasks.TextClassifierPreprocessor(tiny.make_tokenizer(), 16)
     backbone = tiny.make_backbone(num_layers=1)

@@ -140,6 +140,7 @@ def test_what_reads_logits_gets_them(task, arguments):
     assert np.isfinite(logs["loss"])
 
 
+@pytest.mark.slow
 def test_a_saved_task_goes_on_with_scores(tmp_path):
     model = make(MaskedLMSentencePair)
     trained(model, MaskedLMSentencePair)

@@ -52,6 +52,7 @@ def same(one, other, atol=1e-6):
         np.testing.assert_allclose(a, b, atol=atol, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "family", ["bert", pytest.param("xlnet", marks=pytest.mark.slow)]
 )
@@ -64,6 +65,7 @@ def test_gradient_with_dropout(family, monkeypatch):
     same(received, loss_and_gradients(model, *batch_of(model)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 3, 7, 64])
 def test_gradient_without_dropout_is_that_of_the_batch(rows):
     model = make(0.0)
@@ -72,6 +74,7 @@ def test_gradient_without_dropout_is_that_of_the_batch(rows):
     same(loss_and_gradients(model, *batch_of(model)), expected)
 
 
+@pytest.mark.slow
 def test_seeds_are_drawn_once():
     def states(rows):
         model = make(rows=rows)

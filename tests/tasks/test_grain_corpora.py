@@ -33,6 +33,7 @@ def check_same(found, expected):
         keras.tree.map_structure(np.testing.assert_array_equal, one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("task", TASKS)
 def test_batches_are_those_of_tf_data(task, corpus):
@@ -53,6 +54,7 @@ def test_batches_are_those_of_tf_data(task, corpus):
         check_same(held_out, [*preprocessor.dataset(corpus, 4, training=False)])
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_the_next_batch_by_either_state(corpus):
     preprocessor = every.preprocessor_of("MaskedLM", "bert")

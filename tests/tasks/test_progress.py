@@ -87,6 +87,7 @@ def arrays(task):
     return texts, labels
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     "task",

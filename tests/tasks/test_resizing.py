@@ -64,6 +64,7 @@ def test_t5(tied):
     np.testing.assert_array_equal(tables[1][:size], tables[0][:size])
 
 
+@pytest.mark.slow
 def test_tokens_of_a_layout_stay_after_those_that_are_added():
     old = text_to_text_tokenizers.byte_pair("gpt2")
     size = old.vocabulary_size()
@@ -87,6 +88,7 @@ def test_tokens_of_a_layout_stay_after_those_that_are_added():
         np.testing.assert_allclose(found[1], was[1], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_special_tokens_are_neither_masked_nor_drawn():
     model = make()
     larger = add_special_tokens(model, ["<entity>"])

@@ -129,6 +129,7 @@ def test_words_have_states_in_any_family(kind):
         assert np.isfinite(found[0][1]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     "task",

@@ -276,6 +276,7 @@ class Parity(PretrainingTask):
         return DetectionCrossentropy()
 
 
+@pytest.mark.slow
 def test_a_new_objective_trains_all_but_the_pooler(model):
     model = Parity(model.backbone)
     model.compile(keras.optimizers.SGD(1.0))
@@ -294,6 +295,7 @@ def test_a_new_objective_trains_all_but_the_pooler(model):
             assert moved, variable.path
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_the_graph_of_a_step_goes_with_its_model():
     from tensorflow.python.framework.func_graph import FuncGraph

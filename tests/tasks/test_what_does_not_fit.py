@@ -194,6 +194,7 @@ def test_table_holds():
     assert {*names()} <= done
 
 
+@pytest.mark.slow
 def test_a_text_that_is_cut_is_said_once_for_each_use():
     made = preprocessor("TextClassifier")
     labels = [0, 1, 0]

@@ -118,6 +118,7 @@ def with_tokens(kind, tokens):
     return made, theirs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_ids_and_places_are_those_of_tokenizers(kind, seed):
     texts, tokens = texts_of(seed), tokens_of(seed)
@@ -152,6 +153,7 @@ def test_parts_of_texts():
     assert parts.ends.to_list() == [[1, 5, 6, 7], [], [3, 6]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["uncased", "roberta", "albert"])
 def test_saved_read_and_exported_in_a_graph(kind, tmp_path):
     tokens = ["<q>", AddedToken("fresh", special=True, lstrip=True)]
@@ -187,6 +189,7 @@ def test_special_tokens_in_strings_are_found_as_fast_as_others():
     assert tokenizer(["A[MASK]é[SEP]"]).to_list() == [[5, 4, 7, 3]]
 
 
+@pytest.mark.slow
 def test_a_zero_byte_ends_no_text():
     tokenizer = BertTokenizer(WORDS, added_tokens=["<q>"])
     expected = tokenizer(["a<q>b"]).to_list()

@@ -110,6 +110,7 @@ def test_ids_are_those_of_tokenizers(family, seed):
     assert [*read] == texts
 
 
+@pytest.mark.slow
 def test_a_space_before_the_text():
     texts = KNOWN + draw(random.Random(1), 100)
     documents = tf.data.Dataset.from_tensor_slices(texts)
@@ -143,6 +144,7 @@ def test_words():
     ]
 
 
+@pytest.mark.slow
 def test_one_long_text_takes_as_much_memory_as_it_has_words():
     words = words_of(tf.constant(["a b " * 500_000]))
     assert words.flat_values.shape[0] == 1_000_001

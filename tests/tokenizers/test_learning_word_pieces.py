@@ -67,6 +67,7 @@ def test_frequencies():
     assert "talk" not in tokens
 
 
+@pytest.mark.slow
 def test_as_many_tokens_as_are_asked_for():
     texts = python_documentation()[::20]
     documents = tf.data.Dataset.from_tensor_slices(texts)

@@ -73,6 +73,7 @@ def test_byte_pair_without_all_bytes():
         pieces(tokenizer, ["ab"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_sentence_piece_after_clean_up(sentence_piece, lowercase):
     tokenizer = XLNetTokenizer(sentence_piece, lowercase=lowercase)

@@ -1,6 +1,7 @@
 import itertools
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from keras_bertfam.tokenizers.texts import to_utf8
@@ -17,6 +18,7 @@ def all_sorts_of_bytes():
     return [bytes(x) for x in itertools.chain(pairs, triples, fours)]
 
 
+@pytest.mark.slow
 def test_bytes_that_are_no_text_are_rewritten():
     strings = all_sorts_of_bytes()
     rewritten = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8").numpy()

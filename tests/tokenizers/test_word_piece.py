@@ -20,6 +20,7 @@ def test_accents_case_and_bytes():
     assert list(BertTokenizer(VOCABULARY)("Cafe a")) == [1, 7]
 
 
+@pytest.mark.slow
 def test_words_up_to_200_characters():
     vocabulary = [*VOCABULARY, "##a", "я", "##я", "ก", "##ก"]
     words = ["a" * 200, "a" * 201, "я" * 200, "Ґ" + "я" * 200, "ก" * 200, "ก" * 201]

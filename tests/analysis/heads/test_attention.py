@@ -82,6 +82,7 @@ def test_pruned_heads_keep_their_numbers_and_have_no_weights(backbone, heads):
     attention_view(pruned, ["the cats sat"], tokenizer=tokenizer)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_two_sides_and_from_left_to_right():
     tokenizer = tiny.make_tokenizer()

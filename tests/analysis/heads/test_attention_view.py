@@ -190,6 +190,7 @@ def test_several_in_a_page(browser, tmp_path):
         assert not browser.complaints()
 
 
+@pytest.mark.slow
 def test_the_page_is_small_and_loads_nothing():
     tokens = [f"token{k}" for k in range(64)]
     html = attention_page(["x"], [[made(tokens, heads=[12] * 12, width=64)]])

@@ -100,6 +100,7 @@ def test_choices_of_an_example_are_one():
     np.testing.assert_allclose(found, slopes, atol=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_what_has_no_importance_is_refused(model):
     for arguments, message in [

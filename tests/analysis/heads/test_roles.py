@@ -134,6 +134,7 @@ def test_heads_have_the_roles_they_were_made_for(backbone, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_rare_tokens_by_the_sentences_themselves(backbone):
     tokenizer = BertTokenizer(VOCABULARY, lowercase=True)
     roles = head_roles(backbone, ["the the tree", "the a a the"], tokenizer=tokenizer)
@@ -183,6 +184,7 @@ def test_heads_that_are_left_keep_their_roles_and_numbers(backbone):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_what_has_no_roles_is_refused(backbone):
     tokenizer = BertTokenizer(VOCABULARY, lowercase=True)

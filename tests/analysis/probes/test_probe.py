@@ -258,6 +258,7 @@ def test_what_cannot_be_probed(arguments, message):
         probe(None, ["a"] * 3, **arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_damaged_states_are_made_anew(tmp_path):
     backbone, tokenizer = label_backbone()

@@ -191,6 +191,7 @@ def test_a_killed_run_goes_on(folder, tokenizer, monkeypatch):
     assert not working.exists()
 
 
+@pytest.mark.slow
 def test_errors_say_what_and_where(folder, tokenizer):
     write(folder, {"corpus/c.txt": b"Good.\n\nNot \xe9 good.\n"})
     with pytest.raises(ValueError, match=r"c.txt must be text in UTF-8, .* at byte 11"):
@@ -231,6 +232,7 @@ def test_a_source_that_changes_while_it_is_read(change, folder, tokenizer, monke
     assert not (folder / "prepared").exists()
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_nothing_half_written(folder, tokenizer):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, hard))

@@ -38,6 +38,7 @@ def test_dropped_are_the_same_elements_and_gradients_are_the_same(family):
             np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["attention", "block"])
 def test_a_compiled_step(part):
     task = task_of("Bert", dropout=0.3)

@@ -165,6 +165,7 @@ def test_a_token_of_two_words_is_of_the_first():
     assert spans.numpy().tolist() == [[1, 1, 2, 3], [1, 0, 0, 0]]
 
 
+@pytest.mark.slow
 def test_a_segmenter_is_saved_by_its_name(tokenizer):
     preprocessor = tasks.MaskedLMPreprocessor(tokenizer, 16, segmenter=thai)
     config = preprocessor.get_config()
@@ -178,6 +179,7 @@ def test_a_segmenter_is_saved_by_its_name(tokenizer):
     )
 
 
+@pytest.mark.slow
 def test_segmenters_that_make_no_sense(tokenizer):
     def make(segmenter, **settings):
         return tasks.MaskedLMPreprocessor(

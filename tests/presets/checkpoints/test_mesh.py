@@ -135,6 +135,7 @@ def test_sizes_and_activations(relu, tmp_path):
             open_source(path)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_what_is_missing_or_of_another_shape(relu, tmp_path):
     variables = variables_of(relu)

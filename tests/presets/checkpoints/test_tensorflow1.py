@@ -259,6 +259,7 @@ def test_xlnet(tmp_path):
         XLNetBackbone.from_preset(path)
 
 
+@pytest.mark.slow
 def test_an_albert_of_one_width(tmp_path):
     """The original maps embeddings to states only where the widths differ."""
     model = build(

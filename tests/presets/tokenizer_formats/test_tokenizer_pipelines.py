@@ -133,6 +133,7 @@ def drawn(kind, draw, by_characters):
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["word_piece", "byte_pair"])
 def test_pipelines_that_are_drawn(kind, seed, tmp_path):
     draw = random.Random(seed)

@@ -118,6 +118,7 @@ def unigram(folder, before):
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_word_pieces(lowercase, tmp_path):
     theirs = word_piece(lowercase)
@@ -309,6 +310,7 @@ def test_what_is_said_beside_a_file_and_is_not_so(config, message, tmp_path):
         load_given_tokenizer(tmp_path)
 
 
+@pytest.mark.slow
 def test_settings_of_vocab_txt_that_no_tokenizer_here_has(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS), "utf-8")
     write(tmp_path, tokenizer_config={"strip_accents": False, "do_lower_case": True})

@@ -27,6 +27,7 @@ def make(family="bert", length=24, compiled=True, **kwargs):
     return tiny.compiled(model) if compiled else model
 
 
+@pytest.mark.slow
 def test_lists_are_scored_as_single_passages():
     model = make(compiled=False)
     listed = model.predict((QUERIES, LISTS), verbose=0)
@@ -41,6 +42,7 @@ def test_lists_are_scored_as_single_passages():
     np.testing.assert_allclose(single, 1 / (1 + np.exp(-logits)), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_rank():
     model = make(compiled=False)
     scores = model.predict((EACH, FLAT), verbose=0).reshape(3, 2)

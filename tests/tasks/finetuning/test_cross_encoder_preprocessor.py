@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from keras_bertfam.tasks import CrossEncoderPreprocessor
@@ -14,6 +15,7 @@ def words(ids):
     return " ".join(vocabulary[i] for i in np.asarray(ids) if i)
 
 
+@pytest.mark.slow
 def test_rows_of_lists_and_of_single_passages():
     preprocessor = CrossEncoderPreprocessor(tiny.make_tokenizer(), 24)
     x, y = preprocessor((QUERIES, LISTS), [[1, 0], [0, 1]])
@@ -31,12 +33,14 @@ def test_rows_of_lists_and_of_single_passages():
     assert words(one["token_ids"][1]) == words(x["token_ids"][0, 1])
 
 
+@pytest.mark.slow
 def test_the_longer_text_loses_its_end():
     preprocessor = CrossEncoderPreprocessor(tiny.make_tokenizer(), 9)
     ids = preprocessor((QUERIES, LISTS), None)["token_ids"]
     assert words(ids[0, 0]) == "[CLS] the cat [SEP] the cat sat on [SEP]"
 
 
+@pytest.mark.slow
 def test_batches_of_a_dataset():
     preprocessor = CrossEncoderPreprocessor(tiny.make_tokenizer(), 24)
     given = ((QUERIES, [["a tree", "red"], ["red", ""]]), [[1.0, 0.0], [0.5, 3.0]])

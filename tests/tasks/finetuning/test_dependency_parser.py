@@ -84,6 +84,7 @@ def log_softmax(x):
     return x - np.log(np.exp(x).sum(-1, keepdims=True))
 
 
+@pytest.mark.slow
 def test_scores_and_loss_are_those_of_a_few_lines_of_numpy():
     model = make()
     for weight in model.head.weights:
@@ -129,6 +130,7 @@ def test_a_head_has_the_papers_weights():
     assert head.compute_output_shape((2, 5, 800)) == ((2, 5, 6), (2, 5, 6, 7))
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_what_is_cut_has_no_weight():
     made = make_preprocessor(6, label_names=NAMES)
@@ -194,6 +196,7 @@ def test_labels_that_can_not_be(y, message):
         made([["a", "cat"]], y)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_sentence_is_a_row():
     with pytest.raises(ValueError, match="`packed` must be `False` for a parser"):

@@ -57,6 +57,7 @@ def test_pairs_lose_the_end_of_the_longer_text(first, second, sizes):
     }
 
 
+@pytest.mark.slow
 def test_rows_are_padded_to_few_lengths():
     preprocessor = make()
     for words, length in ((1, 8), (6, 8), (7, 12), (10, 12), (11, 16), (50, 16)):
@@ -125,6 +126,7 @@ def test_wrong_labels(arguments, y, message):
         preprocessor.dataset((["a", "a"], y))
 
 
+@pytest.mark.slow
 def test_wrong_labels_in_a_stream():
     preprocessor = make(num_classes=2)
     data = tf.data.Dataset.from_tensor_slices((["a", "a"], [0, 7]))

@@ -55,6 +55,7 @@ def test_a_row_for_each_choice():
     assert one.shape[0] == 3 and words(one[0]).startswith("[CLS] the cat sat on")
 
 
+@pytest.mark.slow
 def test_the_end_of_question_and_choice_and_the_start_of_the_context_are_kept():
     x = {
         "context": ["the cat sat on the mat and saw a red tree"],
@@ -89,6 +90,7 @@ def test_wrong_inputs(x, y, message):
         make_preprocessor(num_choices=3)(x, y)
 
 
+@pytest.mark.slow
 def test_letters_as_labels():
     preprocessor = make_preprocessor(label_names="ABC")
     assert preprocessor(X, ["B", "A"])[1].numpy().tolist() == [1, 0]

@@ -96,6 +96,7 @@ def test_loss_and_gradient_are_those_of_a_row_for_each(case):
         np.testing.assert_allclose(part, expected_part, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_rows_may_have_room_for_any_number_of_sequences():
     """Batches of another shape, which TensorFlow traces with shapes left open."""
     model = make("TextClassifier", {"num_classes": 2}, num_layers=1)

@@ -54,6 +54,7 @@ def pairs(count=60):
     return {"words": words, "first": first, "second": second}, labels
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_markers_stand_around_the_spans():
     made = make_preprocessor()
@@ -85,6 +86,7 @@ def test_markers_stand_around_the_spans():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_what_is_nearest_to_the_markers_is_kept():
     made = make_preprocessor(12)

@@ -52,6 +52,7 @@ def kept_outputs(model, monkeypatch):
     return kept
 
 
+@pytest.mark.slow
 def test_texts_with_classes(classifier, monkeypatch):
     kept = kept_outputs(classifier, monkeypatch)
     y = [0, 1, 1, 0]

@@ -85,6 +85,7 @@ NO_ANSWERS = [
 ]
 
 
+@pytest.mark.slow
 def test_no_answer_in_each_of_its_forms():
     count = len(NO_ANSWERS)
     x = {"question": ["where ?"] * count, "context": ["a mat"] * count}

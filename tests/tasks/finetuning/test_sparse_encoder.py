@@ -113,6 +113,7 @@ def test_penalties_grow_with_the_square_of_the_steps():
     )
 
 
+@pytest.mark.slow
 def test_fit_sets_the_steps_and_makes_vectors_sparse():
     model = make(compiled=False)
     model.compile(learning_rate=3e-3, query_penalty=0.3, passage_penalty=0.3)
@@ -132,6 +133,7 @@ def test_fit_sets_the_steps_and_makes_vectors_sparse():
         model.fit(batches.repeat(), verbose=0)
 
 
+@pytest.mark.slow
 def test_search_by_an_inverted_index(tmp_path):
     model = make(compiled=False)
     index = Index.build([*PASSAGES, *MORE], model)
@@ -211,6 +213,7 @@ def test_packed_rows_are_refused():
         SparseEncoderPreprocessor(tiny.make_tokenizer(), 8, packed=True)
 
 
+@pytest.mark.slow
 def test_a_preset_begins_anew_and_is_known_to_its_index(tmp_path):
     model = make(compiled=False)
     model.compile(penalty_steps=1)
@@ -230,6 +233,7 @@ def test_no_loss_is_refused():
         make(compiled=False).compile(loss=None)
 
 
+@pytest.mark.slow
 def test_labels_are_a_teachers():
     model = make(compiled=False)
     with pytest.raises(ValueError, match="`y` must be `None` for InBatchNegatives"):

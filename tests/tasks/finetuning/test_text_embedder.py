@@ -35,6 +35,7 @@ def outputs(model, texts=TEXTS):
     return ops.convert_to_numpy(model(inputs(model, texts), training=False))
 
 
+@pytest.mark.slow
 def test_mean_pooling_leaves_padding_out():
     model = make(normalize=False)
     x = inputs(model)
@@ -64,6 +65,7 @@ def test_normalised_vectors_have_length_one():
     np.testing.assert_allclose(np.linalg.norm(outputs(make()), axis=1), 1, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_pairs_are_two_rows():
     model = make()
     pairs = outputs(model, (TEXTS, TEXTS[::-1]))
@@ -103,6 +105,7 @@ def test_fit_on_pairs_and_predict():
     assert model.predict(texts, batch_size=8, verbose=0).shape == (24, 16)
 
 
+@pytest.mark.slow
 def test_errors():
     with pytest.raises(ValueError, match="`pooling`.*'sum'"):
         make(pooling="sum")
@@ -201,6 +204,7 @@ def test_fit_by_a_teacher():
         assert model.evaluate(inputs, y, verbose=0) < before
 
 
+@pytest.mark.slow
 def test_prompts_by_role():
     model = make(prompts={"query": "cat ", "passage": "dog "})
     x = (["a mat"], ["the cat"], ["the mat"])
@@ -213,6 +217,7 @@ def test_prompts_by_role():
     assert [text.numpy() for text in rows] == [b"a mat", b"the cat"]
 
 
+@pytest.mark.slow
 def test_refused_examples():
     model = make()
     with pytest.raises(ValueError, match=r"tuples of texts.*`\(texts, texts\)`"):

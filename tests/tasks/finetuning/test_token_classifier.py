@@ -102,6 +102,7 @@ def test_the_parts_of_a_long_sentence_are_what_fits_in_rows():
     assert preprocessor.fitting_parts([[], []]) == ([], [])
 
 
+@pytest.mark.slow
 def test_words_beyond_the_row_have_no_weight():
     words = ["cats"] * 10  # 20 pieces, of which 14 fit
     x, _, w = make_preprocessor(label_names=NAMES)([words], [["O"] * 10])

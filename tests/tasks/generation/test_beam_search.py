@@ -168,6 +168,7 @@ def diverse(logs, begin, length, beams, groups, penalty, early):
     return sorted((x for each in finished for x in each), reverse=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("early", [True, False, "never"])
 def test_groups_of_beams(early):
     rng, settings = np.random.default_rng(1), {"early_stopping": early}

@@ -27,6 +27,7 @@ def token_lists(texts):
     return graph(tf.constant(texts)).to_list()
 
 
+@pytest.mark.slow
 def test_the_stream_is_all_documents():
     texts = random_texts(40)
     batches = [*make().dataset(as_dataset(texts), 4, training=False)]
@@ -40,6 +41,7 @@ def test_the_stream_is_all_documents():
     assert weight[-1].sum() == len(expected) - 17 * (len(x) - 1) - 1
 
 
+@pytest.mark.slow
 def test_no_document_is_predicted_by_another():
     texts = random_texts(40, 9)
     data = make(sequence_ids=True).dataset(as_dataset(texts), 4, training=False)
@@ -85,6 +87,7 @@ def test_passes_and_resumption():
     assert ids() == second[2:]
 
 
+@pytest.mark.slow
 def test_strings_are_rows_of_their_own():
     x, y, weight = make(6)(["the cat", "the old dog ran under the big mat"])
     (ids,) = token_lists(["the cat"])
@@ -93,6 +96,7 @@ def test_strings_are_rows_of_their_own():
     assert weight.numpy().tolist() == [[1, 1, 1, 0, 0, 0], [1] * 6]
 
 
+@pytest.mark.slow
 def test_prompts():
     prompts = ["the cat", ""]
     (ids,) = token_lists(["the cat"])

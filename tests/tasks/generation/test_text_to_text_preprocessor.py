@@ -30,6 +30,7 @@ def numpy(example):
     return [np.asarray(part) for part in tf.nest.flatten(example)]
 
 
+@pytest.mark.slow
 def test_forms_of_pairs(preprocessor):
     x, y, weight = expected = preprocessor(INPUTS, TARGETS)
     for k, (inputs, targets) in enumerate(

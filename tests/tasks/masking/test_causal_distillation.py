@@ -51,6 +51,7 @@ def rows():
     return x, ids[:, 1:], weights.astype("float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "soft_targets",
     [

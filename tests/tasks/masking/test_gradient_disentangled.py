@@ -100,6 +100,7 @@ def test_on_any_family(family):
     assert config["sharing"] == SHARING["sharing"]
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_what_is_tied_and_defaults():
     model = tiny_electra.make_model(tie="tokens", **SHARING)

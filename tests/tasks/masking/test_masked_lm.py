@@ -35,6 +35,7 @@ def dataset(model, texts, **kwargs):
     return model.preprocessor.dataset(documents, batch_size=4, **kwargs)
 
 
+@pytest.mark.slow
 def test_logits_only_at_masked_positions(make_model):
     model = make_model()
     inputs = model.preprocessor.encode(SENTENCES)
@@ -195,6 +196,7 @@ def test_a_reloaded_keras_file_trains_on_as_before(make_model, texts, tmp_path):
     np.testing.assert_allclose(received, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_backbone_preset_with_a_tokenizer_makes_a_task(make_model, tmp_path):
     model = make_model()
     model.backbone.save_to_preset(str(tmp_path))

@@ -40,6 +40,7 @@ def stream(dataset):
     ]
 
 
+@pytest.mark.slow
 def test_elements(preprocessor, documents):
     x, y, w = preprocessor.dataset(documents, 4).element_spec
     assert {k: (v.shape.as_list(), v.dtype.name) for k, v in x.items()} == {
@@ -251,6 +252,7 @@ def test_encode(preprocessor):
     assert preprocessor.encode(["w0 " * 99], "max_length")["token_ids"].shape == (1, 16)
 
 
+@pytest.mark.slow
 def test_call_is_a_function_of_its_input(preprocessor):
     texts = [" ".join(WORDS[:12]), "w1"]
     (x, y, w), again = preprocessor(texts), preprocessor(texts)

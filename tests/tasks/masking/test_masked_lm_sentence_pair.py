@@ -188,6 +188,7 @@ def test_token_budget(model):
     assert np.isfinite(model.evaluate(data, verbose=0)[0])
 
 
+@pytest.mark.slow
 def test_fill_mask(model):
     answers = model.fill_mask(TEXTS, top_k=3)
     assert [len(slots) for slots in answers] == [1, 1]

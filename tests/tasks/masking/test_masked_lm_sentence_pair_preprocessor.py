@@ -107,6 +107,7 @@ def test_evaluation_is_frozen(documents):
     assert stream(dataset) == stream(dataset)
 
 
+@pytest.mark.slow
 def test_call_on_pairs_and_on_texts():
     preprocessor = make(**UNMASKED)
     x, y, w = preprocessor(

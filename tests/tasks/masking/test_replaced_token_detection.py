@@ -114,6 +114,7 @@ def test_only_masked_positions_change_and_padding_has_no_loss():
     )
 
 
+@pytest.mark.slow
 def test_the_generator_fills_in_masks():
     model = tiny.make_model()
     x = tiny.batch()

@@ -91,6 +91,7 @@ def test_two_stages():
     assert all(w.trainable for w in frozen)
 
 
+@pytest.mark.slow
 def test_preprocessor_has_the_settings_of_the_released_code():
     lengths = {(128, 0.15): 19, (512, 0.15): 79, (512, 0.25): 130}
     for (length, rate), slots in lengths.items():

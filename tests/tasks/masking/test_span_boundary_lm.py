@@ -92,6 +92,7 @@ def test_targets_of_the_golden_case(skip):
     assert y["masked_lm"][0, :9].tolist() == ids[0, 1 + chosen].tolist()
 
 
+@pytest.mark.slow
 def test_one_text(texts):
     preprocessor = make_model(prepare={"skip_special_boundaries": True}).preprocessor
     x, y, w = preprocessor(texts[0])
@@ -162,6 +163,7 @@ def test_logits_and_loss_against_numpy(reduction, texts):
     np.testing.assert_allclose(logs[0], expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_each_part_of_the_model_learns(texts):
     """One step moves every trainable variable, and the pooler isn't one."""
     model = make_model()
@@ -177,6 +179,7 @@ def test_each_part_of_the_model_learns(texts):
     assert not any("pooler" in path for path in trained)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skipped", ["masked_lm", "span_boundary"])
 def test_a_part_without_weight_gets_no_gradient(skipped, texts):
     model = make_model(task={"reduction": "separate"})
@@ -192,6 +195,7 @@ def test_a_part_without_weight_gets_no_gradient(skipped, texts):
         np.testing.assert_array_equal(array(variable), old)
 
 
+@pytest.mark.slow
 def test_errors(texts):
     model = make_model()
     x, y, w = batch(model, texts)
@@ -271,6 +275,7 @@ def test_other_trunks(cls, arguments, texts):
     assert [len(slots) for slots in model.fill_mask(["a [MASK] [MASK]"])] == [2]
 
 
+@pytest.mark.slow
 def test_round_trips(texts, tmp_path):
     model = make_model(task={"reduction": "separate", "span_boundary_weight": 0.5})
     x, _, _ = batch(model, texts[:2])

@@ -12,6 +12,7 @@ from tests.layers.corruption.listed_ngrams import ListedNGrams
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "w", "##a", "##b"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["words", "ngrams", "spans", NGrams(2)])
 def test_strategies_know_the_words_of_the_vocabulary(strategy):
     preprocessor = MaskedLMPreprocessor(

@@ -48,6 +48,7 @@ def lines(*sentences):
     return "\n".join(" ".join(f"w{i}" for i in s) for s in sentences)
 
 
+@pytest.mark.slow
 def test_a_sentence_is_taken_out_of_its_block():
     # Blocks of 14 tokens: three sentences, then two, and one alone that is dropped.
     first = [[0, 1, 2, 3], [4, 5, 6, 7, 8], [9, 10], [11, 12, 13, 14], [15]]
@@ -93,6 +94,7 @@ def test_titles_begin_blocks_and_are_no_queries():
     assert passage == [50] * 6 + [0, 1, 2, 3, 4, 5, 6]  # and whole, by mask_rate=0
 
 
+@pytest.mark.slow
 def test_rate_and_choice_are_as_published():
     """P(the query is still in its block) = .1, and each sentence is as likely."""
     texts = [lines(*([4 * k + i] for i in range(4))) for k in range(14)] * 120
@@ -120,6 +122,7 @@ def test_passes_differ_and_are_resumed():
     assert [*pairs(preprocessor.dataset(packed, 3, shuffle_buffer=20))] == first
 
 
+@pytest.mark.slow
 def test_prepared_corpora(tmp_path):
     tokenizer = BertTokenizer([*BERT_SPECIALS, *BERT_WORDS], lowercase=True)
     preprocessor = DualEncoderPreprocessor(tokenizer, 16, 8, mask_rate=1.0)
@@ -134,6 +137,7 @@ def test_prepared_corpora(tmp_path):
         DualEncoderPreprocessor(tokenizer, 16, titles=True).dataset(corpus, 8)
 
 
+@pytest.mark.slow
 def test_calls_on_pairs():
     preprocessor = make()
     x, y, weight = preprocessor((["w1", "w2 " * 9], ["w3", "w4 " * 20]), None, [2, 0.5])

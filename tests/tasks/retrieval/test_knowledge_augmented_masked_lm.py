@@ -254,6 +254,7 @@ def test_a_run_killed_while_an_index_is_made_goes_on(tmp_path):
         np.testing.assert_allclose(found, other, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_bad_input(task, tmp_path):
     with pytest.raises(ValueError, match="`retriever` must be a `keras_bertfam.tasks"):

@@ -150,6 +150,7 @@ def test_wide_searches_find_the_likeliest_text(task, decoding):
     assert [*shares] == sorted(shares, reverse=True)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_fast_search_asks_each_passage_for_its_own_texts(task):
     x = batch(3, seed=5)

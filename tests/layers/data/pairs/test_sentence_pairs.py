@@ -129,6 +129,7 @@ def test_positives_are_half_of_what_can_be_positive():
     assert 0.55 < labels.mean() < 0.75  # documents of two chunks
 
 
+@pytest.mark.slow
 def test_partners_are_uniform_and_from_other_documents():
     sizes = [1, 2, 6000, 3, 4]
     documents = [[[10_000 * i + j] for j in range(n)] for i, n in enumerate(sizes)]
@@ -212,6 +213,7 @@ def test_sop_golden():
     assert alone == [((300,), (), 0)] * 5
 
 
+@pytest.mark.slow
 def test_sop_swaps_before_it_truncates():
     # Of equally long segments B, after the swap, loses the odd token.
     rows = many([[[200] * 9, [201] * 9]] * 50, objective="sop")
@@ -220,6 +222,7 @@ def test_sop_swaps_before_it_truncates():
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_sop_with_the_negatives_of_the_released_code():
     documents = [[[300] * 20], *copies(GOLDEN, 3)]
     rows = many(documents, objective="sop", single_sentence="random")
@@ -249,6 +252,7 @@ def test_sentence_pairs():
     assert_uniform(np.bincount([x for (a, _), x, _ in rows if a[0] % 1000 == 200]))
 
 
+@pytest.mark.slow
 def test_two_separators():
     rows = pair([[[200], [201]]], 12, separators=2, objective="sop")
     assert sorted(rows["token_ids"][0][[1, 4]]) == [200, 201]

@@ -349,6 +349,7 @@ def sizes_of(name, tokenizer, data, **options):
     return [len(tf.nest.flatten(batch)[0]) for batch in batches]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prepared", [False, True])
 def test_a_pass_with_its_last_batch(prepared, folder, tokenizer):
     documents = tf.data.Dataset.from_tensor_slices(tiny_corpus.texts())

@@ -63,6 +63,7 @@ def test_sequence_ids_number_the_documents_of_a_row():
     assert block["sequence_ids"].tolist() == [1, 1, 1, 2, 2, 2, 3, 3, 0, 0]
 
 
+@pytest.mark.slow
 def test_long_sentences_are_cut_and_ends_are_marked():
     blocks = pack([[list(range(200, 210))]], 6, sentence_end_id=7)
     assert contents(blocks) == [
@@ -70,6 +71,7 @@ def test_long_sentences_are_cut_and_ends_are_marked():
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_nothing_gives_nothing():
     assert pack([[]], 6) == []
 

@@ -70,6 +70,7 @@ def test_uneven_sequences_fill_rows():
     assert all((again[name] == value).all() for name, value in rows.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [7, 500])
 def test_slots_of_the_sequences_of_a_row(at_once):
     lengths = uneven(500)

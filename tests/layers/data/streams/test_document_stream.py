@@ -42,6 +42,7 @@ def test_nothing_is_lost(end, at_once):
         assert not row["sequence_ids"].numpy()[len(of) :].any()
 
 
+@pytest.mark.slow
 def test_lines_of_a_document_are_one_sequence():
     pack = PackStream(BertTokenizer(VOCABULARY), 8, END)
     data = tf.data.Dataset.from_tensor_slices(["w0\nw1. W2", "w3"])

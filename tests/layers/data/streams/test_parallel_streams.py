@@ -49,6 +49,7 @@ def stitch(batches, row, advance=5):
     return [*np.concatenate(parts), *batches[-1]["token_ids"][row, advance:]]
 
 
+@pytest.mark.slow
 def test_rows_continue_and_hold_whole_documents(tokenizer):
     documents = texts(60)
     batches = run(tokenizer, documents)
@@ -76,6 +77,7 @@ def test_rows_continue_and_hold_whole_documents(tokenizer):
     assert not any(batch["reversed_rows"].any() for batch in batches)
 
 
+@pytest.mark.slow
 def test_sentence_starts(tokenizer):
     batches = run(tokenizer, texts(60), both_directions=True)
     for batch in batches:
@@ -89,6 +91,7 @@ def test_sentence_starts(tokenizer):
             assert not starts[ids == SEP].any()
 
 
+@pytest.mark.slow
 def test_both_directions(tokenizer):
     documents = texts(60)
     batches = run(tokenizer, documents, both_directions=True)
@@ -214,6 +217,7 @@ def test_passes_differ_and_are_reproducible(tokenizer):
     assert_same(*evaluation)
 
 
+@pytest.mark.slow
 def test_strings(tokenizer):
     preprocessor = make_preprocessor(tokenizer)
     x, y, weights = preprocessor(["w1 w2 w3", " ".join(WORDS)])
