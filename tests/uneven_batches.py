@@ -45,7 +45,8 @@ MODELS = {
     **{
         name: (module.make_model, module.stream)
         for name, module in OBJECTIVES.items()
-        if name != "dual_encoder"  # its negatives are those of a batch
+        # Their negatives are those of a batch.
+        if name not in ("dual_encoder", "sparse_encoder")
     },
     "masked_lm": (tiny.make_model, tiny.stream),
     "distillation_of_masks": (
