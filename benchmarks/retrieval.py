@@ -245,7 +245,7 @@ def squad_table(
 
 
 def by_words(paragraphs):
-    """A function that searches by BM25, as `evaluate_search` takes it."""
+    """Make a function that searches by BM25, as `evaluate_search` takes it."""
     import bm25s
 
     retriever, options = bm25s.BM25(), {"stopwords": "en", "show_progress": False}
@@ -263,7 +263,7 @@ def by_words(paragraphs):
 
 
 def bytes_each(index):
-    """How many bytes of its folder a passage's vectors take."""
+    """Count the bytes of its folder that the vectors of a passage take."""
     with tempfile.TemporaryDirectory() as folder:
         index.save(folder + "/index")
         vectors = next(pathlib.Path(folder, "index").glob("vectors.*"))

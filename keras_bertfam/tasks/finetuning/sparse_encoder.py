@@ -201,8 +201,11 @@ class SparseEncoder(EmbeddingTask):
 
     def _penalties_wait(self):
         """Tell whether no `fit()` has said yet how many steps there are."""
-        penalties = self._penalties["query_penalty"], self._penalties["passage_penalty"]
-        return any(penalties) and not self.penalty_growth.has_begun()
+        names = ("query_penalty", "passage_penalty")
+        return (
+            any(self._penalties[name] for name in names)
+            and not self.penalty_growth.has_begun()
+        )
 
     def make_vectors(self, inputs: dict[str, Tensor], training: bool | None) -> Tensor:
         refuse_packed("sequence_starts" in inputs)
@@ -252,8 +255,8 @@ class SparseEncoder(EmbeddingTask):
         weights = ops.ones_like(vectors[:, 0, 0])
         if sample_weight is not None:
             weights *= ops.cast(without_last(sample_weight, 1), "float32")
-        queries = 1 if getattr(self.loss, "has_roles", False) else 0
-        queries = queries if vectors.shape[1] > 1 else 0
+        has_roles = getattr(self.loss, "has_roles", False) and vectors.shape[1] > 1
+        queries = int(has_roles)
         penalty = self._penalties["passage_penalty"] * products_of_search(
             vectors[:, queries:], weights
         )
