@@ -80,7 +80,7 @@ def rows_of_all(x: Tensor) -> tuple[Tensor, Tensor | None, Any]:
     Replicas may have unequally many; rows of zeros fill the smaller batches up.
 
     Args:
-        x: Float tensor `(rows, width)`.
+        x: Float tensor `(rows, ...)`, whose other axes are as long in all replicas.
 
     Returns:
         A tuple of the rows of all replicas, one replica's after the other's; a bool
@@ -95,10 +95,11 @@ def rows_of_all(x: Tensor) -> tuple[Tensor, Tensor | None, Any]:
     sizes = global_sum(mine * tf.cast(tf.shape(x)[0], "float32"))
     sizes = tf.cast(sizes, "int32")
     longest = tf.reduce_max(sizes)
-    padded = tf.pad(x, [[0, longest - tf.shape(x)[0]], [0, 0]])
-    spread = tf.cast(mine, x.dtype)[:, None, None] * padded[None]
+    padded = tf.pad(x, [[0, longest - tf.shape(x)[0]], *[[0, 0]] * (x.shape.rank - 1)])
+    spread = tf.tensordot(tf.cast(mine, x.dtype), padded, 0)
     # The gradient of the sum is the sum of all replicas' gradients.
-    rows = tf.reshape(global_sum(spread), [-1, x.shape[1]])
+    rows = tf.reshape(global_sum(spread), tf.concat([[-1], tf.shape(x)[1:]], 0))
+    rows = tf.ensure_shape(rows, [None, *x.shape[1:]])
     inside = tf.reshape(tf.sequence_mask(sizes, longest), [-1])
     return rows, inside, own * longest
 

@@ -1,11 +1,11 @@
-"""Signatures of the SavedModels of fine-tuning tasks, and of a `DualEncoder`."""
+"""Signatures of the SavedModels of fine-tuning tasks, and of retrievers."""
 
 from typing import Any
 
 from keras_bertfam.export.signatures import not_exported, serving_signatures
 from keras_bertfam.serving import Signature, strings
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
-from keras_bertfam.tasks.retrieval.dual_encoder import DualEncoder
+from keras_bertfam.tasks.retrieval.retriever import Retriever
 
 
 @serving_signatures.register
@@ -16,7 +16,7 @@ def _(model: FineTuningTask, preprocessor: Any, **options: Any) -> dict[str, Sig
 
 
 @serving_signatures.register
-def _(model: DualEncoder, preprocessor: Any, **options: Any) -> dict[str, Signature]:
+def _(model: Retriever, preprocessor: Any, **options: Any) -> dict[str, Signature]:
     def queries(text):
         rows = preprocessor.encode_texts("query", text)
         return {"embeddings": model.query_vectors(rows)}

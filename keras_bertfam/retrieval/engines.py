@@ -145,15 +145,34 @@ KINDS = {
 }
 
 
-def checked_settings(kind: str, settings: Mapping[str, Any]) -> Config:
+# Of passages that have a vector for each token, how many tokens are found for each of a
+# query.
+TOKEN_HITS = 64
+
+
+def checked_settings(
+    kind: str, settings: Mapping[str, Any], token_vectors: bool = False
+) -> Config:
     """Check the settings of a kind, and add those that aren't given.
+
+    Args:
+        kind: str.
+        settings: dict.
+        token_vectors: whether passages have a vector for each token.
 
     Raises:
         ValueError: for an unknown kind, or settings that it hasn't, or aren't positive.
     """
     if kind not in KINDS:
         raise ValueError(f"`kind` must be one of {tuple(KINDS)}. Received: {kind!r}.")
-    known = KINDS[kind].settings
+    if token_vectors and kind == "inverted":
+        raise ValueError(
+            "`kind` must be of vectors without zeros for a vector of each token. "
+            f"Received: {kind!r}."
+        )
+    known = dict(KINDS[kind].settings)
+    if token_vectors and kind != "exact":
+        known["token_hits"] = TOKEN_HITS
     if not {*settings} <= {*known}:
         raise ValueError(
             f"The settings of kind={kind!r} must be of {tuple(known)}. "
@@ -211,6 +230,9 @@ class Vectors:
             engine.add(vectors)
             self._engine, self._waiting = engine, []
         return self._engine
+
+    def sizes(self) -> None:
+        """Say that each passage has one vector."""
 
     def checked(self, vectors: Any) -> np.ndarray:
         """Check vectors, and make them what FAISS takes.

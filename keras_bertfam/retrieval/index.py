@@ -18,6 +18,7 @@ from keras_bertfam.retrieval.passages import (
     as_questions,
     chunks_of,
 )
+from keras_bertfam.retrieval.token_vectors import TokenVectors
 from keras_bertfam.types import Config, Path
 
 
@@ -96,15 +97,22 @@ class Index:
             of sparse vectors, compares exactly with those that have a number in common
             with the query, and finds no others.
         encoder: what the vectors are of: a task with `encode`, as `DualEncoder`,
-            `TextEmbedder` and `SparseEncoder`; or `None` for an index that is only
-            asked by vectors.
+            `TextEmbedder`, `SparseEncoder` and `LateInteraction`; or `None` for an
+            index that is only asked by vectors.
+        token_vectors: bool. Whether each passage has a vector for each of its tokens,
+            as those of `LateInteraction`. The score of a query is the sum of its
+            tokens' best products with a passage's. `"exact"` compares all passages;
+            other kinds find the nearest tokens, and compare the passages that have
+            them.
         **settings: of `"ivf"`: `nlist`, the number of cells, by default four times the
             root of the number of vectors, and `nprobe`, how many are searched, 16. Of
             `"hnsw"`: `m`, the links of a vector, 32, `ef_construction`, 80, and
             `ef_search`, 64: how many vectors are kept in mind to find links, and
             answers. Of `"scann"`: `nlist`, by default the root of the number of
             vectors, `nprobe`, 16, and `reorder`, of how many the vectors themselves
-            are compared, 100. More of each finds more, in more time.
+            are compared, 100. With `token_vectors`, of all but `"exact"`:
+            `token_hits`, how many tokens are found for each of a query, 64. More of
+            each finds more, in more time.
 
     Raises:
         ValueError: for an argument out of its range.
@@ -124,10 +132,17 @@ class Index:
     """
 
     def __init__(
-        self, dim: int, kind: str = "exact", encoder: Any = None, **settings: Any
+        self,
+        dim: int,
+        kind: str = "exact",
+        encoder: Any = None,
+        token_vectors: bool = False,
+        **settings: Any,
     ) -> None:
-        self._vectors = Vectors(dim, kind, settings)
+        vectors = TokenVectors if token_vectors else Vectors
+        self._vectors: Any = vectors(dim, kind, settings)
         self._passages = Passages()
+        self.token_vectors = token_vectors
         self.dim = dim
         self.kind = kind
         self.encoder = encoder
@@ -182,7 +197,9 @@ class Index:
         check_several("passages", passages, "passages")
         check_encodes(encoder)
         kind = getattr(encoder, "index_kind", "exact") if kind is None else kind
-        checked_settings(kind, settings)
+        # Of a vector for each token, `encode` gives a list.
+        several = getattr(encoder, "text_axes", 1) > 1
+        checked_settings(kind, settings, several)
         index, read = None, 0
         known = Passages()
         for chunk in chunks_of(passages, batch_size * BATCHES_AT_ONCE):
@@ -192,9 +209,10 @@ class Index:
                 given = [p for p in given if known.take(p)]
             if not given:
                 continue
-            vectors = np.asarray(encoder.encode(given, "passage", batch_size))
+            vectors = encoder.encode(given, "passage", batch_size)
             if index is None:
-                index = cls(vectors.shape[-1], kind, encoder, **settings)
+                width = np.shape(vectors[0])[-1]
+                index = cls(width, kind, encoder, several, **settings)
             index.add(vectors, given)
         if index is None:
             raise ValueError("`passages` must have a passage. Received: none.")
@@ -204,7 +222,8 @@ class Index:
         """Add passages with their vectors; after an error, none of them.
 
         Args:
-            vectors: float array `(count, dim)`.
+            vectors: float array `(count, dim)`; with `token_vectors`, a list of arrays
+                `(tokens, dim)`.
             passages: list of strings, or of tuples of title and text.
 
         Returns:
@@ -237,7 +256,8 @@ class Index:
         """Find the passages with the greatest scores for each query, best first.
 
         Args:
-            vectors: float array `(count, dim)`, of queries.
+            vectors: float array `(count, dim)`, of queries; with `token_vectors`, a
+                list of arrays `(tokens, dim)`.
             k: int. How many passages.
 
         Returns:
@@ -296,14 +316,15 @@ class Index:
             ]
         return found
 
-    def vectors(self, ids: Any) -> np.ndarray:
+    def vectors(self, ids: Any) -> Any:
         """Give the vectors of passages.
 
         Args:
             ids: int array of any shape.
 
         Returns:
-            float32 array of that shape and `dim`.
+            float32 array of that shape and `dim`; with `token_vectors`, a list of
+            arrays `(tokens, dim)`.
 
         Raises:
             IndexError: for an id that no passage has.
@@ -353,8 +374,9 @@ class Index:
             "settings": self._vectors.settings,
             "encoder": self._origin.digest,
         }
+        sizes = self._vectors.sizes()
         with folders.write_aside(folder) as aside:
-            storing.write(aside, self._vectors.engine(), self._passages, facts)
+            storing.write(aside, self._vectors.engine(), self._passages, facts, sizes)
 
     @classmethod
     def load(cls, folder: Path, encoder: Any = None) -> Self:
@@ -377,9 +399,12 @@ class Index:
         """
         stored = folders.read_whole(folder, lambda: storing.read(folder))
         manifest = stored.manifest
-        shape = manifest["dim"], manifest["kind"]
-        index = cls(*shape, **manifest["settings"])
-        index._vectors = Vectors(*shape, manifest["settings"], stored.engine)
+        facts = manifest["dim"], manifest["kind"], manifest["settings"]
+        index = cls(*facts[:2], None, stored.sizes is not None, **facts[2])
+        if stored.sizes is None:
+            index._vectors = Vectors(*facts, stored.engine)
+        else:
+            index._vectors = TokenVectors(*facts, stored.engine, stored.sizes)
         index._passages = Passages(stored.passages)
         index._origin.digest = manifest.get("encoder")
         if encoder is not None:

@@ -24,7 +24,7 @@ _PARTS = {
 }
 _WIDEST = 2**24
 # What NumPy's readers raise for other bytes; that of headers is Python's.
-_ERRORS: tuple[type[Exception], ...] = (
+NUMPY_ERRORS: tuple[type[Exception], ...] = (
     zipfile.BadZipFile,
     EOFError,
     KeyError,
@@ -132,7 +132,7 @@ def read_engine(path: str, settings: Config) -> InvertedEngine:
             raise ValueError(f"Its parts mustn't be compressed. Received: {packed}.")
         with np.load(path, allow_pickle=False) as file:
             parts = {name: file[name] for name in _PARTS}
-    except _ERRORS as error:
+    except NUMPY_ERRORS as error:
         raise ValueError(f"It must have arrays of a matrix: {error}.") from error
     for name, (dtypes, dims) in _PARTS.items():
         found = parts[name]

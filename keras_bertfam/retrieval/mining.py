@@ -7,6 +7,7 @@ import numpy as np
 from keras_bertfam.arguments import check_number, check_several, checked
 from keras_bertfam.retrieval.index import BATCHES_AT_ONCE, Index
 from keras_bertfam.retrieval.passages import Passage, as_questions, chunks_of
+from keras_bertfam.retrieval.token_vectors import best_matches
 
 
 @checked
@@ -132,7 +133,11 @@ def _scores(encoder, queries, passages, batch_size):
         asked, right = zip(*part, strict=True)
         ours = encoder.encode(list(asked), "query", batch_size)
         theirs = encoder.encode(list(right), "passage", batch_size)
-        scores.append(np.sum(ours * theirs, axis=1))
+        if isinstance(ours, list):  # a vector for each token
+            each = zip(ours, theirs, strict=True)
+            scores.append([best_matches([a], [b])[0, 0] for a, b in each])
+        else:
+            scores.append(np.sum(ours * theirs, axis=1))
     return np.concatenate(scores)
 
 

@@ -2,12 +2,16 @@
 
 import json
 import os
+from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from keras_bertfam import parsing
 from keras_bertfam.presets.checkpoints import reading
 from keras_bertfam.presets.checkpoints.source import CheckpointError
 from keras_bertfam.retrieval.engines import KINDS, checked_settings
+from keras_bertfam.retrieval.inverted_engine import NUMPY_ERRORS
 from keras_bertfam.retrieval.passages import Passage, as_passage
 from keras_bertfam.types import Config, Path
 from keras_bertfam.version import __version__
@@ -16,6 +20,7 @@ from keras_bertfam.whole_files import file_digest
 FORMAT = 1
 MANIFEST = "manifest.json"
 PASSAGES = "passages.jsonl"
+SIZES = "tokens.npy"
 _INNER_PRODUCT = 0  # FAISS's number of it
 _FIELDS = {"dim": int, "count": int, "kind": str, "settings": dict, "files": dict}
 
@@ -27,14 +32,22 @@ class StoredIndex(NamedTuple):
         manifest: dict.
         engine: index of FAISS, or what `EngineKind.make` gives in its place.
         passages: list of passages.
+        sizes: list of how many vectors each passage has, or `None` for one each.
     """
 
     manifest: Config
     engine: Any
     passages: list[Passage]
+    sizes: list[int] | None
 
 
-def write(folder: Path, engine: Any, passages: Any, facts: Config) -> None:
+def write(
+    folder: Path,
+    engine: Any,
+    passages: Any,
+    facts: Config,
+    sizes: Sequence[int] | None = None,
+) -> None:
     """Write an index to a folder that isn't read yet.
 
     Args:
@@ -42,15 +55,18 @@ def write(folder: Path, engine: Any, passages: Any, facts: Config) -> None:
         engine: index of FAISS, or what `EngineKind.make` gives in its place.
         passages: iterable of passages.
         facts: dict of what the manifest says besides.
+        sizes: how many vectors each passage has, or `None` for one each.
     """
     kind = KINDS[facts["kind"]]
     kind.write(engine, os.path.join(folder, kind.file))
     with open(os.path.join(folder, PASSAGES), "w", encoding="utf-8") as file:
         for passage in passages:
             file.write(json.dumps(passage, ensure_ascii=False) + "\n")
-    files = {
-        name: _facts_of(os.path.join(folder, name)) for name in (kind.file, PASSAGES)
-    }
+    names = [kind.file, PASSAGES]
+    if sizes is not None:
+        names.append(SIZES)
+        np.save(os.path.join(folder, SIZES), np.asarray(sizes, "int64"))
+    files = {name: _facts_of(os.path.join(folder, name)) for name in names}
     manifest = {"format": FORMAT, "version": __version__, **facts, "files": files}
     with open(os.path.join(folder, MANIFEST), "w", encoding="utf-8") as file:
         json.dump(manifest, file, indent=1)
@@ -70,7 +86,8 @@ def read(folder: Path) -> StoredIndex:
         )
     manifest = _manifest(os.path.join(folder, MANIFEST))
     vectors = KINDS[manifest["kind"]].file
-    for name in (vectors, PASSAGES):
+    sized = [SIZES] if SIZES in manifest["files"] else []
+    for name in (vectors, PASSAGES, *sized):
         path = os.path.join(folder, name)
         there = os.path.lexists(path)
         found = _facts_of(reading.file_in(folder, name)) if there else None
@@ -81,13 +98,17 @@ def read(folder: Path) -> StoredIndex:
             )
     engine = _engine(os.path.join(folder, vectors), manifest)
     passages = _passages(os.path.join(folder, PASSAGES))
-    counts = (engine.ntotal, len(passages))
+    sizes, count = None, engine.ntotal
+    if sized:
+        sizes = _sizes(os.path.join(folder, SIZES), count)
+        count = len(sizes)
+    counts = (count, len(passages))
     if counts != (manifest["count"],) * 2:
         raise CheckpointError(
             f"{folder!r} must have as many vectors and passages as {MANIFEST} says, "
             f"{manifest['count']}. Received: {counts[0]} and {counts[1]}."
         )
-    return StoredIndex(manifest, engine, passages)
+    return StoredIndex(manifest, engine, passages, sizes)
 
 
 def _manifest(path):
@@ -112,7 +133,8 @@ def _manifest(path):
                 f"{content.get(name)!r}."
             )
     try:
-        checked_settings(content["kind"], content["settings"])
+        sized = SIZES in content["files"]
+        checked_settings(content["kind"], content["settings"], sized)
     except ValueError as error:
         raise CheckpointError(f"{path} must be of an index. {error}") from error
     return content
@@ -141,6 +163,22 @@ def _engine(path, manifest):
             f"{path} must be what {MANIFEST} says, {expected}. Received: {received}."
         )
     return engine
+
+
+def _sizes(path, total):
+    """Read how many vectors each passage has."""
+    try:
+        sizes = np.load(path, allow_pickle=False)
+    except NUMPY_ERRORS as error:
+        raise CheckpointError(f"{path} must be an array: {error}.") from error
+    sound = isinstance(sizes, np.ndarray) and sizes.dtype == "int64"
+    sound = sound and sizes.ndim == 1 and bool((sizes > 0).all())
+    if not sound or sum(sizes.tolist()) != total:
+        raise CheckpointError(
+            f"{path} must have a number of vectors for each passage, {total} in all. "
+            "Received others."
+        )
+    return [int(size) for size in sizes]
 
 
 def _passages(path):

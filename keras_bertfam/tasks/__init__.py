@@ -127,6 +127,10 @@ if TYPE_CHECKING:
     from keras_bertfam.tasks.retrieval.knowledge_augmented_masked_lm_preprocessor import (  # noqa: E501
         KnowledgeAugmentedMaskedLMPreprocessor,
     )
+    from keras_bertfam.tasks.retrieval.late_interaction import LateInteraction
+    from keras_bertfam.tasks.retrieval.late_interaction_preprocessor import (
+        LateInteractionPreprocessor,
+    )
     from keras_bertfam.tasks.retrieval.open_question_answering import (
         OpenQuestionAnswering,
     )
@@ -167,6 +171,8 @@ __all__ = [
     "KnowledgeAugmentedMaskedLM",
     "KnowledgeAugmentedMaskedLMPreprocessor",
     "LambdaLoss",
+    "LateInteraction",
+    "LateInteractionPreprocessor",
     "ListwiseCrossentropy",
     "MarginError",
     "MaskedCrossentropy",

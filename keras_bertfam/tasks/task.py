@@ -708,6 +708,17 @@ class PretrainingTask(
             if force or self.train_function is None:
                 self.train_function = torch_graph.CompiledSteps(self)
             return self.train_function
+        return compilation.make_steps(self, "train", self._make_step, force)
+
+    def make_test_function(self, force: bool = False) -> Any:
+        make = super().make_test_function
+        return compilation.make_steps(self, "test", make, force)
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        make = super().make_predict_function
+        return compilation.make_steps(self, "predict", make, force)
+
+    def _make_step(self, force):
         usual = self.jit_compile
         with warnings.catch_warnings():
             # Nobody asked: with layers that can't be compiled Keras goes without.

@@ -17,7 +17,13 @@ _UNRELATED = ("name", "trainable", "dtype", "token_embedding")
 
 
 class TextVectors(Mixin):
-    """Mixin of tasks that make vectors of texts."""
+    """Mixin of tasks that make vectors of texts.
+
+    Attributes:
+        cuts_queries: whether queries that are too long are cut, unless told otherwise.
+    """
+
+    cuts_queries = False
 
     @checked
     def encode(
@@ -26,7 +32,7 @@ class TextVectors(Mixin):
         kind: str = "query",
         batch_size: int = 32,
         too_long: str | None = None,
-    ) -> np.ndarray:
+    ) -> Any:
         """Compute vectors of texts.
 
         Args:
@@ -34,10 +40,13 @@ class TextVectors(Mixin):
             kind: `"query"` or `"passage"`.
             batch_size: int.
             too_long: `"error"` or `"cut"`: what becomes of texts that don't fit in a
-                row. `None` cuts passages and refuses queries.
+                row. `None` cuts passages and refuses queries; a `LateInteraction`,
+                whose queries are short by design, cuts them with a warning.
 
         Returns:
-            float32 array of shape `(len(texts), width)`, in their order.
+            float32 array of shape `(len(texts), width)`, in their order. Of a
+            `LateInteraction`, a list of arrays `(tokens, width)`: a vector of each
+            token that is compared.
 
         Raises:
             ValueError: for an argument that it can't be, or a text that is too long.
@@ -62,14 +71,14 @@ class TextVectors(Mixin):
         if self.preprocessor is None:
             raise ValueError("`encode` needs a task with a preprocessor.")
         if too_long is None:
-            too_long = "error" if kind == "query" else "cut"
+            refused = kind == "query" and not self.cuts_queries
+            too_long = "error" if refused else "cut"
         check_several("texts", texts, "texts")
         check_number("batch_size", batch_size, 1)
         texts = list(texts)
         if any(isinstance(text, tuple) for text in texts):
             texts = [text if isinstance(text, tuple) else ("", text) for text in texts]
-        vectors = self._encode(texts, kind, batch_size, too_long)
-        return np.asarray(vectors, "float32")
+        return self._encode(texts, kind, batch_size, too_long)
 
     def passage_sample(self) -> list[float]:
         """Take a number of each weight that the vectors of passages depend on.

@@ -373,7 +373,31 @@ METADATA = Keys(
 )
 # Each key is a token, and its value the id, which has to be the vocabulary's or new.
 ADDED_TOKENS = Keys("added_tokens.json", used="*")
+# ColBERT keeps the settings of a whole experiment.
+COLBERT = Keys(
+    "artifact.metadata",
+    used="""
+        query_maxlen doc_maxlen query_token_id doc_token_id attend_to_mask_tokens
+        mask_punctuation""",
+    only={"similarity": ("cosine", None), "interaction": ("colbert", None)},
+    meaningless={
+        "the names of the markers in messages": "query_token doc_token",
+        "the table of the projection has it": "dim",
+        "how it was trained": """
+            bsize accumsteps lr maxsteps save_every resume resume_optimizer warmup
+            warmup_bert relu nway use_ib_negatives reranker distillation_alpha
+            ignore_scores model_name checkpoint triples amp fixed_memory""",
+        "of the index": """
+            nbits kmeans_niters index_name index_path index_bsize index_root
+            load_index_with_mmap ncells centroid_score_threshold ndocs partitions
+            sample_rate""",
+        "of the experiment": """
+            collection queries overwrite root experiment name rank nranks gpus
+            avoid_fork_if_possible total_visible_gpus use_rocm meta""",
+    },
+)
 ALL = (
+    COLBERT,
     FAIRSEQ,
     FAIRSEQ_ROBERTA,
     GIN,

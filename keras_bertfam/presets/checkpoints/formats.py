@@ -10,6 +10,7 @@ from keras_bertfam.types import Path
 READERS = (
     "keras_bertfam.presets.checkpoints.sentence_transformers",
     "keras_bertfam.presets.checkpoints.dpr",
+    "keras_bertfam.presets.checkpoints.late_interaction",
     "keras_bertfam.presets.checkpoints.huggingface",
     "keras_bertfam.presets.checkpoints.kerashub",
     "keras_bertfam.presets.checkpoints.tensorflow1",

@@ -4,11 +4,12 @@ import dataclasses
 import json
 import os
 import pathlib
+import string
 from collections.abc import Mapping
 from typing import Any
 
 from keras_bertfam import parsing
-from keras_bertfam.presets.checkpoints import huggingface, reading
+from keras_bertfam.presets.checkpoints import huggingface, late_interaction, reading
 from keras_bertfam.presets.checkpoints.source import CheckpointError, CheckpointSource
 from keras_bertfam.presets.converting import configs, exporting
 from keras_bertfam.presets.families.parts.weight_maps import dense
@@ -21,6 +22,7 @@ _LONGEST = 2**31 - 1
 # Names that all versions of the library know, and all since it has sparse encoders.
 _TYPES = "sentence_transformers.models"
 _SPARSE_TYPES = "sentence_transformers.sparse_encoder.models"
+_TOKEN_TYPES = "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask"
 # Ours, and theirs; the older keys are flags.
 POOLINGS = {
     "mean": "mean",
@@ -46,15 +48,12 @@ _ACTIVATIONS = {
     "gelu": "torch.nn.modules.activation.GELU",
     "sigmoid": "torch.nn.modules.activation.Sigmoid",
 }
-_NORMALIZED = {"module_input_name": "sentence_embedding"}
-_NORMALIZED["module_output_name"] = "sentence_embedding"
+_PORTS = ("module_input_name", "module_output_name")
 # Keys of each file: the values that they may have, where they have no meaning here, and
 # `None` where any will do. The others are used.
 MEANINGLESS: dict[str, dict[str, Any]] = {
     PROMPTS: {
         "__version__": None,
-        # Vectors and scores are told by the class that is asked for
-        "model_type": None,
         "default_prompt_name": (None,),
     },
     _TRANSFORMER: {
@@ -72,22 +71,30 @@ MEANINGLESS: dict[str, dict[str, Any]] = {
         "tokenizer_name_or_path": (None,),
     },
     "Pooling": {"include_prompt": (True,)},
-    "Dense": {key: (value,) for key, value in _NORMALIZED.items()},
-    "Normalize": {key: (value,) for key, value in _NORMALIZED.items()},
+    "Dense": {"use_residual": (False,)},
+    "Normalize": {},
+    "MultiVectorMask": {
+        "skiplist_tasks": (["document"],),
+        "keep_only_token_ids": (None,),
+    },
     # How many tokens it computes at a time
     "SpladePooling": {"chunk_size": None},
 }
 USED = {
-    PROMPTS: ("prompts", "similarity_fn_name", "activation_fn"),
-    _TRANSFORMER: ("max_seq_length",),
+    PROMPTS: (
+        *("prompts", "similarity_fn_name", "activation_fn", "model_type"),
+        *late_interaction.PYLATE,
+    ),
+    _TRANSFORMER: ("max_seq_length", *late_interaction.LENGTHS),
     "Pooling": (
         "pooling_mode",
         "embedding_dimension",
         "word_embedding_dimension",
         *_FLAGS.values(),
     ),
-    "Dense": ("in_features", "out_features", "bias", "activation_function"),
-    "Normalize": (),
+    "Dense": ("in_features", "out_features", "bias", "activation_function", *_PORTS),
+    "Normalize": _PORTS,
+    "MultiVectorMask": ("skiplist_words",),
     "SpladePooling": (
         "pooling_strategy",
         "activation_function",
@@ -99,6 +106,7 @@ USED = {
 _TASKS = (
     "TextEmbedder",
     "SparseEncoder",
+    "LateInteraction",
     "CrossEncoder",
     "TextRegressor",
     "TextClassifier",
@@ -106,6 +114,7 @@ _TASKS = (
 # The modules of a folder, in their order, and those that it must have.
 _DENSE = ("Transformer", "Pooling", "Dense", "Normalize"), ("Transformer",)
 _SPARSE = (("Transformer", "SpladePooling"),) * 2
+_TOKENS = ("Transformer", "Dense", "MultiVectorMask", "Normalize")
 PROJECTION = dense("projection", "sentence_projection")
 
 
@@ -129,14 +138,21 @@ def open_source(path: Path) -> CheckpointSource:
     path = os.fspath(path)
     modules = _modules(path)
     kinds = [kind for kind, _ in modules]
+    file = _file(path, PROMPTS)
+    whole = {} if file is None else _accounted(file, PROMPTS)
+    if whole.get("model_type") == "ColBERT" and kinds == ["Transformer", "Dense"]:
+        return _of_tokens(path, dict(modules), whole, of_pylate=True)
+    if kinds == [*_TOKENS]:
+        return _of_tokens(path, dict(modules), whole)
     if not any(
         {*least} <= {*kinds} and kinds == [kind for kind in order if kind in kinds]
         for order, least in (_DENSE, _SPARSE)
     ):
         raise CheckpointError(
-            f"The modules of {path!r} must be a Transformer and a SpladePooling, or a "
-            f"Transformer and, in this order, one of each of {', '.join(_DENSE[0][1:])}"
-            f", or fewer. Received: {', '.join(kinds)}."
+            f"The modules of {path!r} must be a Transformer and a SpladePooling; "
+            f"{', '.join(_TOKENS)}; or a Transformer and, in this order, one of "
+            f"each of {', '.join(_DENSE[0][1:])}, or fewer. "
+            f"Received: {', '.join(kinds)}."
         )
     folders = {kind: os.path.join(path, name) for kind, name in modules}
     source = huggingface.open_source(folders["Transformer"])
@@ -145,27 +161,33 @@ def open_source(path: Path) -> CheckpointSource:
     if "Pooling" in kinds:
         arguments["pooling"] = _pooling(folders["Pooling"], _width(source))
     if "Normalize" in kinds:
-        _config(folders["Normalize"], "Normalize", needed=False)
+        _check_ports(folders["Normalize"], "sentence_embedding")
     sparse = {}
     if "SpladePooling" in kinds:
         sparse = _sparse_pooling(folders["SpladePooling"], config.get("vocab_size"))
     if "Dense" in kinds:
-        told, weights = _projection(folders["Dense"])
+        told, weights = _projection(folders["Dense"], "sentence_embedding")
         arguments |= told
         tensors |= weights
-    length = _length(folders["Transformer"], source.tokenizer_config)
+    told = _transformer_settings(folders["Transformer"])
+    length = _length(told, source.tokenizer_config)
+    for settings, names in (
+        (told, late_interaction.LENGTHS),
+        (whole, late_interaction.PYLATE),
+    ):
+        given = [name for name in names if settings.get(name) is not None]
+        if given:
+            raise CheckpointError(
+                f"{path!r} must have no {given[0]!r} without a MultiVectorMask. "
+                f"Received: {settings[given[0]]!r}."
+            )
     notes = []
-    if (file := _file(path, PROMPTS)) is not None:
-        found = _accounted(file, PROMPTS)
-        prompts = found.get("prompts") or {}
-        if not isinstance(prompts, dict) or not all(
-            isinstance(prompt, str) for prompt in prompts.values()
-        ):
-            raise _unfit(file, "prompts", "strings by their names", prompts)
+    if file is not None:
+        prompts = _prompts(file, whole)
         arguments["prompts"] = prompts
         sparse = sparse and {**sparse, "prompts": prompts}
         similarity, ours = (
-            found.get("similarity_fn_name"),
+            whole.get("similarity_fn_name"),
             "dot" if sparse else "cosine",
         )
         if similarity not in (None, ours):
@@ -173,8 +195,8 @@ def open_source(path: Path) -> CheckpointSource:
             notes.append(
                 f"With similarity_fn_name={similarity!r}: `similarity()` gives {gives}."
             )
-        if "activation_fn" in found:  # of a cross-encoder
-            config["sentence_transformers"] = {"activation_fn": found["activation_fn"]}
+        if "activation_fn" in whole:  # of a cross-encoder
+            config["sentence_transformers"] = {"activation_fn": whole["activation_fn"]}
     return dataclasses.replace(
         source,
         path=path,
@@ -187,6 +209,61 @@ def open_source(path: Path) -> CheckpointSource:
         preprocessor_arguments=dict.fromkeys(_TASKS, {"sequence_length": length}),
         notes=(*source.notes, *notes),
     )
+
+
+def _of_tokens(path, modules, whole, of_pylate=False):
+    """Read a folder whose vectors are of tokens."""
+    folders = {kind: os.path.join(path, name) for kind, name in modules.items()}
+    source = huggingface.open_source(folders["Transformer"])
+    told, weights = _projection(folders["Dense"], "token_embeddings")
+    if told["projection_bias"] or told["projection_activation"] is not None:
+        raise _unfit(folders["Dense"], "Dense", "without a bias and activation", told)
+    settings = _transformer_settings(folders["Transformer"])
+    longest = _length(settings, source.tokenizer_config)
+    prompts = dict(_prompts(path, whole))
+    for role in ("query", "document"):
+        before = whole.get(f"{role}_prefix") or ""
+        if before:
+            prompts[role] = before + prompts.get(role, "").removeprefix(before)
+    if of_pylate:
+        settings |= late_interaction.settings_of_pylate(whole)
+        skipped = whole.get("skiplist_words", list(string.punctuation))
+    else:
+        _check_ports(folders["Normalize"], "token_embeddings")
+        skipped = _config(folders["MultiVectorMask"], "MultiVectorMask").get(
+            "skiplist_words"
+        )
+    given = late_interaction.preprocessor_arguments(
+        settings, prompts, skipped, longest, path
+    )
+    similarity, notes = whole.get("similarity_fn_name"), list(source.notes)
+    if similarity not in (None, "maxsim", "MaxSim"):
+        notes.append(
+            f"With similarity_fn_name={similarity!r}: scores are sums of cosines."
+        )
+    return dataclasses.replace(
+        source,
+        path=path,
+        tensors=reading.Tensors({**source.tensors, **weights}),
+        task_arguments={"LateInteraction": {"projection_dim": told["projection_dim"]}},
+        preprocessor_arguments={"LateInteraction": given},
+        notes=tuple(notes),
+    )
+
+
+def _prompts(file, whole):
+    prompts = whole.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(
+        isinstance(prompt, str) for prompt in prompts.values()
+    ):
+        raise _unfit(file, "prompts", "strings by their names", prompts)
+    return prompts
+
+
+def _check_ports(folder, expected):
+    """Check of which vectors a Normalize is, those of texts or of tokens."""
+    config = _config(folder, "Normalize", needed=False)
+    _check(folder, config, **dict.fromkeys(_PORTS, expected))
 
 
 def _modules(path):
@@ -307,9 +384,15 @@ def _sparse_pooling(folder, vocabulary_size):
     return found
 
 
-def _projection(folder):
-    """Read a `TextEmbedder`'s arguments, and tensors by the names of `PROJECTION`."""
+def _projection(folder, ports):
+    """Read a `TextEmbedder`'s arguments, and tensors by the names of `PROJECTION`.
+
+    Args:
+        folder: path.
+        ports: what the projection is of, `"sentence_embedding"` or of tokens.
+    """
     config = _config(folder, "Dense")
+    _check(folder, config, **dict.fromkeys(_PORTS, ports))
     known = {theirs.rpartition(".")[2]: ours for ours, theirs in _ACTIVATIONS.items()}
     named = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
     if named not in known:
@@ -341,14 +424,19 @@ def _projection(folder):
     return arguments, tensors
 
 
-def _length(folder, tokenizer_config):
+def _transformer_settings(folder):
+    file = _file(folder, _TRANSFORMER)
+    found = {} if file is None else _accounted(file, _TRANSFORMER)
+    for key in ("max_seq_length", "document_length", "query_length"):
+        length = found.get(key)
+        if length is not None and (type(length) is not int or length < 1):
+            raise _unfit(file, key, "a positive int", length)
+    return found
+
+
+def _length(found, tokenizer_config):
     """Read how many tokens a text may have; by default, all that the model takes."""
-    found = {}
-    if (file := _file(folder, _TRANSFORMER)) is not None:
-        found = _accounted(file, _TRANSFORMER)
     length = found.get("max_seq_length")
-    if length is not None and (type(length) is not int or length < 1):
-        raise _unfit(file, "max_seq_length", "a positive int", length)
     length = tokenizer_config.get("model_max_length") if length is None else length
     # Tokenizers without a limit say 10^30.
     return length if type(length) is int and 5 <= length < _LONGEST else _LONGEST
@@ -375,8 +463,8 @@ def export(model: Model, path: Path) -> None:
         modules.append(("Dense", projection))
     if model.normalize:
         modules.append(("Normalize", {}))
-    types = f"{_TYPES}.Transformer", _TYPES
-    facts = {"similarity_fn_name": "cosine"}
+    types = dict.fromkeys(("Transformer", "Pooling", "Dense", "Normalize"), _TYPES)
+    facts = {"similarity_fn_name": "cosine", "prompts": dict(model.prompts)}
     _write_folder(model, model.backbone, path, types, modules, facts)
 
 
@@ -391,21 +479,61 @@ def export_sparse(model: Model, path: Path) -> None:
         "embedding_dimension": model.backbone.vocabulary_size,
     }
     modules = [("SpladePooling", pooling)]
-    types = f"{_SPARSE_TYPES}.MLMTransformer", _SPARSE_TYPES
-    facts = {"similarity_fn_name": "dot", "model_type": "SparseEncoder"}
+    types = dict.fromkeys(("MLMTransformer", "SpladePooling"), _SPARSE_TYPES)
+    facts = {
+        "similarity_fn_name": "dot",
+        "model_type": "SparseEncoder",
+        "prompts": dict(model.prompts),
+    }
     _write_folder(model, model, path, types, modules, facts)
 
 
-def _write_folder(model, exported, path, types, modules, facts):
+def export_tokens(model: Model, path: Path) -> None:
+    """Write a folder that `MultiVectorEncoder` loads.
+
+    See `LateInteraction.export_to_sentence_transformers`.
+    """
+    ports = dict.fromkeys(_PORTS, "token_embeddings")
+    projection = {
+        "in_features": model.backbone.hidden_dim,
+        "out_features": model.projection_dim,
+        "bias": False,
+        "activation_function": _ACTIVATIONS[None],
+        **ports,
+    }
+    told = late_interaction.exported(model.preprocessor)
+    skipped = {
+        "skiplist_words": told.pop("skiplist_words"),
+        "keep_only_token_ids": None,
+    }
+    modules = [
+        ("Dense", projection),
+        ("MultiVectorMask", {**skipped, "skiplist_tasks": ["document"]}),
+        ("Normalize", ports),
+    ]
+    base = "sentence_transformers.base.modules"
+    types = {
+        "Transformer": f"{base}.transformer",
+        "Dense": f"{base}.dense",
+        "MultiVectorMask": _TOKEN_TYPES,
+        "Normalize": f"{base}.normalize",
+    }
+    lengths = {name: told.pop(name) for name in late_interaction.LENGTHS}
+    facts = {"similarity_fn_name": "maxsim", "model_type": "MultiVectorEncoder", **told}
+    _write_folder(model, model.backbone, path, types, modules, facts, lengths)
+
+
+def _write_folder(model, exported, path, types, modules, facts, lengths=None):
     """Write a Transformer, the modules behind it, and what they are listed in.
 
     Args:
         model: a task.
         exported: what the Transformer is: the task, or its backbone.
         path: path of the folder to write.
-        types: the class of the Transformer, and where those of the modules are.
+        types: dict from classes to where they are, the Transformer's first.
         modules: list of pairs of a module's class and its config.
         facts: dict of what else is said of the whole.
+        lengths: dict of what else is said of the Transformer.
     """
     backbone, preprocessor = model.backbone, model.preprocessor
     if preprocessor is None:
@@ -416,13 +544,13 @@ def _write_folder(model, exported, path, types, modules, facts):
     from safetensors.numpy import save_file
 
     length = min(preprocessor.sequence_length, backbone.max_sequence_length or 2**31)
-    transformer, others = types
-    listed = [{"path": "", "type": transformer}]
+    kind, where = next(iter(types.items()))
+    listed = [{"path": "", "type": f"{where}.{kind}"}]
     with write_aside(path) as folder:
         exporting.export_to_transformers(exported, folder, preprocessor.tokenizer)
         for number, (kind, config) in enumerate(modules, 1):
             name = f"{number}_{kind}"
-            listed.append({"path": name, "type": f"{others}.{kind}"})
+            listed.append({"path": name, "type": f"{types[kind]}.{kind}"})
             os.mkdir(os.path.join(folder, name))
             _write(os.path.join(folder, name, "config.json"), config)
             if kind == "Dense":
@@ -433,9 +561,8 @@ def _write_folder(model, exported, path, types, modules, facts):
         listed = [{"idx": k, "name": str(k), **x} for k, x in enumerate(listed)]
         _write(os.path.join(folder, MODULES), listed)
         config = {"max_seq_length": length, "do_lower_case": False}
-        _write(os.path.join(folder, _TRANSFORMER), config)
-        prompts = {"prompts": dict(model.prompts), "default_prompt_name": None}
-        _write(os.path.join(folder, PROMPTS), {**prompts, **facts})
+        _write(os.path.join(folder, _TRANSFORMER), {**config, **(lengths or {})})
+        _write(os.path.join(folder, PROMPTS), {"default_prompt_name": None, **facts})
 
 
 def _write(path: Path, content: Mapping[str, Any] | list[Any]) -> None:

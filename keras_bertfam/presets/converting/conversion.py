@@ -12,6 +12,7 @@ import numpy as np
 from keras_bertfam.presets import inspection, sizes
 from keras_bertfam.presets.checkpoints import reading
 from keras_bertfam.presets.checkpoints.huggingface import unequal_copies
+from keras_bertfam.presets.checkpoints.late_interaction import fit_to_vocabulary
 from keras_bertfam.presets.checkpoints.sentence_transformers import PROJECTION
 from keras_bertfam.presets.checkpoints.source import CheckpointError, CheckpointSource
 from keras_bertfam.presets.converting import configs
@@ -37,7 +38,7 @@ from keras_bertfam.presets.families.parts.weight_maps import applying
 from keras_bertfam.presets.tokenizer_formats import tokenizer_files
 from keras_bertfam.types import Model
 
-_LENGTHS = ("sequence_length", "target_length")
+_LENGTHS = ("sequence_length", "query_length", "target_length")
 
 
 def load_backbone(
@@ -163,8 +164,8 @@ def read_task(
     if load_weights:
         given = getattr(kwargs.get("generator"), "weights", ())
         if getattr(task, "projection_dim", None) and counterpart(cls) is BACKBONE:
-            _fill(task, PROJECTION, backbone, report, label="task.")
-            given = task.projection.weights
+            filled = _fill(task, PROJECTION, backbone, report, label="task.")
+            given = [v for v in task.projection.weights if id(v) in filled]
         fill_heads(task, source, report, given)
     return task
 
@@ -184,6 +185,8 @@ def _preprocessor(cls, tokenizer, backbone, report):
     if longest is not None:
         lengths = {n: v for n, v in given.items() if n in _LENGTHS}
         given = given | {name: min(value, longest) for name, value in lengths.items()}
+    if "skipped_tokens" in given:
+        given = fit_to_vocabulary(given, tokenizer, report.notes)
     config = {**usual.get_config(), **given, "tokenizer": tokenizer}
     return cls.preprocessor_cls(**config)
 

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bertfam.arguments import check_number, check_several, checked
+from keras_bertfam.arguments import checked
 from keras_bertfam.tasks.finetuning.cross_encoder_preprocessor import (
     CrossEncoderPreprocessor,
     score_signatures,
@@ -21,6 +21,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import (
 from keras_bertfam.tasks.finetuning.ranking_losses import PointwiseOrListwise
 from keras_bertfam.tasks.finetuning.summary_task import SummaryTask
 from keras_bertfam.tasks.finetuning.text_classifier import SCORE
+from keras_bertfam.tasks.ranking import check_rankable
 from keras_bertfam.tasks.summary import flat_rows
 from keras_bertfam.types import Config, Model, Tensor
 
@@ -183,21 +184,9 @@ class CrossEncoder(SummaryTask):
         model.rank(["Who purrs?", "Who?"], [["A dog.", "A cat."], ["A dog."]])
         ```
         """
-        if self.preprocessor is None:
-            raise ValueError("`rank` needs a task with a preprocessor.")
-        if top_k is not None:
-            check_number("top_k", top_k, 1)
         if isinstance(query, str):
             return self.rank([query], [passages], top_k, batch_size)[0]
-        check_several("query", query, "queries")
-        check_several("passages", passages, "lists of passages")
-        if len(query) != len(passages):
-            raise ValueError(
-                "`passages` must be a list for each query. Received: "
-                f"{len(query)} queries, {len(passages)} lists."
-            )
-        for texts in passages:
-            check_several("passages", texts, "passages of a query")
+        check_rankable(self, query, passages, top_k)
         queries = [q for q, ps in zip(query, passages, strict=True) for _ in ps]
         flat = [passage for texts in passages for passage in texts]
         if not flat:

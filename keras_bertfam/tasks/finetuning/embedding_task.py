@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_bertfam.arguments import check_number, checked
@@ -259,7 +260,8 @@ class EmbeddingTask(TextVectors, FineTuningTask):
         texts = [self._prompt(kind) + text for text in texts]
         if too_long == "error":
             self.preprocessor.check_lengths(texts)
-        return self.predict(texts, batch_size=batch_size, verbose=0)
+        vectors = self.predict(texts, batch_size=batch_size, verbose=0)
+        return np.asarray(vectors, "float32")
 
     def _prompt(self, kind):
         names = ("query",) if kind == "query" else ("passage", "document")

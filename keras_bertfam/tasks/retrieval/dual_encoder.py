@@ -3,21 +3,18 @@
 from typing import Any, Self
 
 import keras
+import numpy as np
 from keras import ops
 
-from keras_bertfam import distribution
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.layers.heads.summary_heads import VectorProjection
-from keras_bertfam.layers.heads.token_scores import crossentropy
-from keras_bertfam.models.encoder_decoder import side_of
-from keras_bertfam.models.exported import row_specs
 from keras_bertfam.presets.checkpoints import dpr
 from keras_bertfam.presets.families.parts.recipes import PretrainingRecipe
-from keras_bertfam.tasks.losses import UnweightedAccuracy
 from keras_bertfam.tasks.resizing import with_new_tokens
 from keras_bertfam.tasks.retrieval.dual_encoder_preprocessor import (
     DualEncoderPreprocessor,
 )
+from keras_bertfam.tasks.retrieval.retriever import Retriever
 from keras_bertfam.tasks.summary import (
     check_layout,
     flat_rows,
@@ -25,18 +22,11 @@ from keras_bertfam.tasks.summary import (
     summary_token,
     with_summaries_global,
 )
-from keras_bertfam.tasks.task import (
-    PretrainingTask,
-    pooler_variables,
-)
-from keras_bertfam.tasks.vectors import TextVectors
 from keras_bertfam.types import Config, Model, Path, Tensor
-
-_SIDES = ("query", "passage")
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class DualEncoder(TextVectors, PretrainingTask):
+class DualEncoder(Retriever):
     """Finds passages for queries: a tower for each, or one for both.
 
     Call `fit()` to train, and `query_vectors()` and `passage_vectors()` for vectors.
@@ -96,7 +86,6 @@ class DualEncoder(TextVectors, PretrainingTask):
     """
 
     preprocessor_cls = DualEncoderPreprocessor
-    has_global_tokens = True
     fixed_arguments = ("projection_dim", "projection_norm", "dropout", "pooling")
 
     def __init__(
@@ -208,49 +197,12 @@ class DualEncoder(TextVectors, PretrainingTask):
             else ops.reshape(vectors, (*group, self.vector_dim))
         )
 
-    def call(
-        self, inputs: dict[str, Tensor], training: bool | None = None
-    ) -> dict[str, Tensor]:
-        make = {"query": self.query_vectors, "passage": self.passage_vectors}
-        sides = {side: side_of(inputs, side) for side in _SIDES}
-        return {
-            side: make[side](rows, training)
-            for side, rows in sides.items()
-            if "token_ids" in rows
-        }
+    def score(self, queries: Tensor, passages: Tensor) -> Tensor:
+        return ops.matmul(queries, ops.transpose(passages))
 
-    def _scores(self, y_pred):
-        """Score queries for all passages, and tell which of these answer."""
-        queries, passages = y_pred["query"], y_pred["passage"]
-        count = 1 if len(passages.shape) == 2 else passages.shape[1]
-        passages = ops.reshape(passages, (-1, self.vector_dim))
-        passages, inside, first = distribution.rows_of_all(passages)
-        scores = ops.matmul(queries, ops.transpose(passages))
-        if inside is not None:
-            scores = ops.where(ops.expand_dims(inside, 0), scores, -1e9)
-        rows = ops.arange(ops.shape(queries)[0], dtype="int32")
-        return scores, first + rows * count
-
-    def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
-        scores, right = self._scores(y_pred)
-        losses = crossentropy(right, scores)
-        weights = ops.ones_like(losses)
-        if sample_weight is not None:
-            weights = ops.cast(ops.reshape(sample_weight, (-1,)), "float32")
-        total, weight = ops.sum(losses * weights), ops.sum(weights)
-        return distribution.global_mean(total, weight) + self.added_losses()
-
-    def compute_metrics(
-        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
-    ) -> dict[str, Any]:
-        scores, right = self._scores(y_pred)
-        return super().compute_metrics(x, right, scores, sample_weight)
-
-    def default_loss(self) -> None:
-        return None
-
-    def default_metrics(self) -> list[keras.metrics.Metric]:
-        return [UnweightedAccuracy(name="accuracy")]
+    def towers(self) -> list[Any]:
+        both = (self.backbone, self.passage_backbone)
+        return [tower for tower in both if tower is not None]
 
     @property
     def optimizer_defaults(self) -> dict[str, Any]:
@@ -259,22 +211,11 @@ class DualEncoder(TextVectors, PretrainingTask):
     def published_recipe(self) -> PretrainingRecipe:
         return INVERSE_CLOZE_RECIPE
 
-    def unused_variables(self) -> list[keras.Variable]:
-        unused = super().unused_variables()
-        towers = [b for b in (self.backbone, self.passage_backbone) if b is not None]
-        for tower in towers:  # the state that XLNet's tokens to predict start from
-            query = getattr(tower, "query_embedding", None)
-            unused = [*unused, *(query.variables if query else [])]
-        return unused + [v for tower in towers[1:] for v in pooler_variables(tower)]
-
-    def input_signature(self) -> dict[str, keras.InputSpec]:
-        names = super().input_signature()
-        return row_specs(f"{side}_{name}" for side in _SIDES for name in names)
-
     def _encode(self, texts, kind, batch_size, too_long):
         check_at_least(1, batch_size=batch_size)
         batches, places = self.preprocessor.inputs(kind, texts, batch_size, too_long)
-        return self.predict(batches, verbose=0)[kind][places]
+        vectors = self.predict(batches, verbose=0)[kind][places]
+        return np.asarray(vectors, "float32")
 
     def _passage_parts(self):
         tower, projection = self.backbone, self.projection

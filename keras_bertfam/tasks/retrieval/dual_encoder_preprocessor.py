@@ -157,17 +157,14 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         return self.example(rows, {})
 
     def call(
-        self, x: Any, y: None = None, sample_weight: Any = None, seed: Any = None
+        self, x: Any, y: Any = None, sample_weight: Any = None, seed: Any = None
     ) -> Any:
-        if y is not None:
-            raise ValueError(
-                "`y` must be None: `x` has the passages that answer its queries. "
-                f"Received: {type(y).__name__}."
-            )
         with tf.device("CPU:0"):
             texts, single = _as_texts(x)
             # Of one rank: the graph that is traced for several knows none.
             shape = texts["passage"].shape
+            if y is not None:
+                y = self.targets([y] if single else y, shape)
             flat = {n: tf.reshape(x, [-1]) for n, x in texts.items()}
             rows = self._pairs_in_graph(flat)
             length = self.sequence_length
@@ -182,7 +179,24 @@ class DualEncoderPreprocessor(PackingPreprocessor):
                 )
                 weight *= tf.cast(one_each(given, "sample_weight"), tf.float32)
         example = self.example({**rows, "weight": weight}, {})
+        if y is not None:
+            example = (example[0], y, example[2])
         return map_given(lambda value: value[0], example) if single else example
+
+    def targets(self, y: Any, shape: tf.TensorShape) -> TFTensor:
+        """Check what is given as `y`, and make a tensor of it.
+
+        Args:
+            y: what is given.
+            shape: of the passages, `(batch,)` or `(batch, count)`.
+
+        Raises:
+            ValueError: always, where a task has no use for it.
+        """
+        raise ValueError(
+            "`y` must be None: `x` has the passages that answer its queries. "
+            f"Received: {type(y).__name__}."
+        )
 
     def _pairs(self, texts):
         sides = {

@@ -39,22 +39,33 @@ class TitledRows:
         tokenizer: a tokenizer layer.
         layout: a `Layout`.
         sequence_length: int. Tokens of a row, special ones included.
+        marker: int or `None`. A token that follows the start token in all rows, and
+            precedes it where rows end with it.
     """
 
     tokenizer: Tokenizer
     layout: Layout
     sequence_length: int
+    marker: int | None = None
 
     @property
     def title_length(self) -> int:
         """int: the most tokens of a title."""
-        return (self.sequence_length - self.layout.specials(2)) // 2
+        return (self._unmarked - self.layout.specials(2)) // 2
+
+    @property
+    def text_length(self) -> int:
+        """int: the most tokens of a text without a title."""
+        return self._unmarked - self.layout.specials(1)
+
+    @property
+    def _unmarked(self):
+        return self.sequence_length - (self.marker is not None)
 
     def room(self, title_lengths: TFTensor) -> TFTensor:
         """Count the tokens that titles leave to texts, int32 `(rows,)`."""
-        budget = self.sequence_length - self.layout.specials(1)
         titled = title_lengths + self.layout.separators
-        return budget - tf.where(title_lengths > 0, titled, 0)
+        return self.text_length - tf.where(title_lengths > 0, titled, 0)
 
     def __call__(
         self,
@@ -132,6 +143,9 @@ class TitledRows:
 
     def _specials(self):
         start, between, end = special_ids(self.tokenizer, self.layout)
+        marker = [] if self.marker is None else [self.marker]
+        last = self.layout.start_last
+        start = [*marker, *start] if last else [*start, *marker]
         return [*start, *between, *end]
 
     def _pieces(self, count, texts, title):
@@ -145,7 +159,7 @@ class TitledRows:
         titled, left = title_size > 0, self.room(title_size)
         separators = self.layout.separators
         between = tf.where(titled, separators, 0)
-        begin = int(bool(self.layout.start_token))
+        begin = int(bool(self.layout.start_token)) + (self.marker is not None)
         pieces = [(title_at, title_size), (count + begin + none, between)]
         for at, size in texts:
             kept = tf.minimum(size, left)
@@ -380,5 +394,5 @@ class InverseClozeRows(Rows):
                 "`titles` must be `False` with a prepared corpus, which doesn't tell "
                 "its first lines apart. Received: titles=True."
             )
-        room = self.sequence_length - self._arguments[1].layout.specials(1)
+        room = self._arguments[1].text_length
         return TokenRows(RowKind("segments", room), self._builder().rows_of_tokens)

@@ -1,0 +1,154 @@
+"""Passages with a vector for each token, and queries that are compared with them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_bertfam.retrieval.engines import Vectors, checked_settings
+from keras_bertfam.types import Config
+
+# What a search compares at a time: queries, and tokens of passages.
+_QUERIES, _TOKENS = 32, 2**14
+
+
+def best_matches(
+    queries: Sequence[np.ndarray], passages: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Score passages for queries: the best product of each of a query's tokens, summed.
+
+    A query of vectors `[1, 0]` and `[.6, .8]` has for a passage of `[.8, .6]`, `[0, 1]`
+    and `[-1, 0]` the products `[.8, 0, -1]` and `[.96, .8, -.6]`, and the score `.8 +
+    .96 = 1.76`.
+
+    Args:
+        queries: list of float arrays `(tokens, width)`, each with a token.
+        passages: list of such arrays.
+
+    Returns:
+        float32 array `(len(queries), len(passages))`.
+    """
+    if not len(passages):
+        return np.zeros((len(queries), 0), "float32")
+    products = np.concatenate(passages) @ np.concatenate(queries).T
+    best = np.maximum.reduceat(products, _starts(passages), axis=0)
+    return np.add.reduceat(best, _starts(queries), axis=1).T
+
+
+def _starts(texts):
+    ends = np.cumsum([len(text) for text in texts])
+    return [0, *ends[:-1]]
+
+
+class TokenVectors:
+    """Passages of several vectors each, as `Vectors` has passages of one.
+
+    The engine finds tokens. A search asks it for the tokens that are nearest to each
+    token of a query, and compares the passages that have them, all of their tokens. A
+    search of the kind `"exact"` compares all passages.
+
+    Args:
+        dim: int.
+        kind: a name in `KINDS`.
+        settings: dict, of that kind, and `token_hits`.
+        engine: the one that was read, or `None` for a new one.
+        sizes: how many tokens each passage in `engine` has.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        kind: str,
+        settings: Config,
+        engine: Any = None,
+        sizes: Iterable[int] = (),
+    ) -> None:
+        self.settings = checked_settings(kind, settings, token_vectors=True)
+        self.dim = dim
+        of_engine = dict(self.settings)
+        self._hits = of_engine.pop("token_hits", None)
+        self._tokens = Vectors(dim, kind, of_engine, engine)
+        self._sizes = [*sizes]
+
+    def engine(self) -> Any:
+        """Give the engine of tokens, its cells learnt."""
+        return self._tokens.engine()
+
+    def sizes(self) -> list[int]:
+        """Give the number of each passage's tokens."""
+        return self._sizes
+
+    def checked(self, vectors: Any) -> list[np.ndarray]:
+        """Check the vectors of texts, a list of arrays `(tokens, dim)`.
+
+        Raises:
+            ValueError: for vectors of another width, that aren't finite, or none.
+        """
+        texts = [self._tokens.checked(text) for text in vectors]
+        empty = [place for place, text in enumerate(texts) if not len(text)]
+        if empty:
+            raise ValueError(
+                "`vectors` must be of a token or more for each text. Received: none, "
+                f"for text {empty[0]}."
+            )
+        return texts
+
+    def add(self, vectors: list[np.ndarray]) -> None:
+        """Add passages whose vectors are `checked`."""
+        if vectors:
+            self._tokens.add(np.concatenate(vectors))
+            self._sizes += [len(passage) for passage in vectors]
+
+    def search(
+        self, vectors: list[np.ndarray], k: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Find scores and ids `(count, k)` of the best; see `Index.search`."""
+        scores = np.full((len(vectors), k), -np.inf, "float32")
+        ids = np.full((len(vectors), k), -1, "int64")
+        for begin in range(0, len(vectors), _QUERIES):
+            queries = vectors[begin : begin + _QUERIES]
+            for row, (places, found) in enumerate(self._found(queries), begin):
+                order = np.lexsort((places, -found))[:k]
+                scores[row, : len(order)] = found[order]
+                ids[row, : len(order)] = places[order]
+        return scores, ids
+
+    def _found(self, queries):
+        """Give the ids of passages and their scores, for each query."""
+        if self._hits is None:
+            places = np.arange(len(self._sizes))
+            scores = self._scores(queries, places)
+            return [(places, row) for row in scores]
+        hits = min(self._hits, sum(self._sizes))
+        _, tokens = self._tokens.search(np.concatenate(queries), hits)
+        passages = np.searchsorted(np.cumsum(self._sizes), tokens, side="right")
+        passages[tokens < 0] = -1
+        found = []
+        for query, rows in zip(
+            queries, np.split(passages, _starts(queries)[1:]), strict=True
+        ):
+            places = np.unique(rows[rows >= 0])
+            found.append((places, self._scores([query], places)[0]))
+        return found
+
+    def _scores(self, queries, places):
+        """Score passages for queries, some at a time."""
+        parts = [np.zeros((len(queries), 0), "float32")]
+        sizes = np.asarray(self._sizes, "int64")[places]
+        ends = np.cumsum(sizes)
+        begin = 0
+        while begin < len(places):
+            room = (ends[begin - 1] if begin else 0) + _TOKENS
+            end = max(begin + 1, int(np.searchsorted(ends, room, side="right")))
+            parts.append(best_matches(queries, self.take(places[begin:end])))
+            begin = end
+        return np.concatenate(parts, axis=1)
+
+    def take(self, ids: np.ndarray) -> list[np.ndarray]:
+        """Look up the vectors of passages, an array `(tokens, dim)` of each id."""
+        starts = np.concatenate([[0], np.cumsum(self._sizes)])
+        ranges = [np.arange(starts[i], starts[i + 1]) for i in ids.reshape(-1)]
+        if not ranges:
+            return []
+        found = self._tokens.take(np.concatenate(ranges))
+        return np.split(found, np.cumsum([len(x) for x in ranges])[:-1])

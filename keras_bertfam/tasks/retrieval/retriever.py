@@ -1,0 +1,128 @@
+"""What tasks share that find passages for queries."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_bertfam import distribution
+from keras_bertfam.layers.heads.token_scores import crossentropy
+from keras_bertfam.models.encoder_decoder import side_of
+from keras_bertfam.models.exported import row_specs
+from keras_bertfam.tasks.losses import UnweightedAccuracy
+from keras_bertfam.tasks.task import PretrainingTask, pooler_variables
+from keras_bertfam.tasks.vectors import TextVectors
+from keras_bertfam.types import Tensor
+
+SIDES = ("query", "passage")
+
+
+class Retriever(TextVectors, PretrainingTask):
+    """Base of the tasks that find passages for queries.
+
+    The loss is the cross-entropy of the right passage among all passages of the batch,
+    those of all replicas of a `tf.distribute` strategy and hard negatives included.
+
+    A subclass defines `query_vectors`, `passage_vectors`, `score` and `towers`.
+
+    Attributes:
+        text_axes: int. How many axes the vectors of one text have.
+    """
+
+    has_global_tokens = True
+    text_axes = 1
+
+    def query_vectors(
+        self, inputs: dict[str, Tensor], training: bool | None = False
+    ) -> Tensor:
+        """Compute vectors of queries."""
+        raise TypeError(f"{type(self).__name__} must define `query_vectors`.")
+
+    def passage_vectors(
+        self, inputs: dict[str, Tensor], training: bool | None = False
+    ) -> Tensor:
+        """Compute vectors of passages."""
+        raise TypeError(f"{type(self).__name__} must define `passage_vectors`.")
+
+    def score(self, queries: Tensor, passages: Tensor) -> Tensor:
+        """Score each query for each passage: float32 tensor `(queries, passages)`."""
+        raise TypeError(f"{type(self).__name__} must define `score`.")
+
+    def towers(self) -> list[Any]:
+        """List the backbones."""
+        return [self.backbone]
+
+    def call(
+        self, inputs: dict[str, Tensor], training: bool | None = None
+    ) -> dict[str, Tensor]:
+        make = {"query": self.query_vectors, "passage": self.passage_vectors}
+        sides = {side: side_of(inputs, side) for side in SIDES}
+        return {
+            side: make[side](rows, training)
+            for side, rows in sides.items()
+            if "token_ids" in rows
+        }
+
+    def score_batch(self, y_pred: dict[str, Tensor]) -> tuple[Tensor, Tensor, int]:
+        """Score the queries of a batch for all passages.
+
+        Args:
+            y_pred: what `call` returned.
+
+        Returns:
+            A tuple of float32 scores `(batch, passages)`, of which column each query's
+            first passage is, int32 `(batch,)`, and how many it has.
+        """
+        queries, passages = y_pred["query"], y_pred["passage"]
+        grouped = len(passages.shape) > self.text_axes + 1
+        count = passages.shape[1] if grouped else 1
+        if grouped:
+            shape = ops.shape(passages)[2:]
+            passages = ops.reshape(passages, (-1, *shape))
+        passages, inside, first = distribution.rows_of_all(passages)
+        scores = self.score(queries, passages)
+        if inside is not None:
+            scores = ops.where(ops.expand_dims(inside, 0), scores, -1e9)
+        rows = ops.arange(ops.shape(queries)[0], dtype="int32")
+        return scores, first + rows * count, count
+
+    def losses_of(self, y: Any, scores: Tensor, right: Tensor, count: int) -> Tensor:
+        """Compute the losses of queries: float tensor `(batch,)`.
+
+        Args:
+            y: the labels of the batch, which tell nothing by default.
+            scores, right, count: what `score_batch` gives.
+        """
+        return crossentropy(right, scores)
+
+    def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
+        losses = self.losses_of(y, *self.score_batch(y_pred))
+        weights = ops.ones_like(losses)
+        if sample_weight is not None:
+            weights = ops.cast(ops.reshape(sample_weight, (-1,)), "float32")
+        total, weight = ops.sum(losses * weights), ops.sum(weights)
+        return distribution.global_mean(total, weight) + self.added_losses()
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
+        scores, right, _ = self.score_batch(y_pred)
+        return super().compute_metrics(x, right, scores, sample_weight)
+
+    def default_loss(self) -> None:
+        return None
+
+    def default_metrics(self) -> list[keras.metrics.Metric]:
+        return [UnweightedAccuracy(name="accuracy")]
+
+    def unused_variables(self) -> list[keras.Variable]:
+        unused = super().unused_variables()
+        towers = self.towers()
+        for tower in towers:  # the state that XLNet's tokens to predict start from
+            query = getattr(tower, "query_embedding", None)
+            unused = [*unused, *(query.variables if query else [])]
+        return unused + [v for tower in towers[1:] for v in pooler_variables(tower)]
+
+    def input_signature(self) -> dict[str, keras.InputSpec]:
+        names = super().input_signature()
+        return row_specs(f"{side}_{name}" for side in SIDES for name in names)
