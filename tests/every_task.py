@@ -67,6 +67,7 @@ PRETRAINING = {
     "RecurrentLM": ("transfo-xl", {}, {}),
     "TextToText": ("t5", {}, {}),
     "DualEncoder": (None, {"projection_dim": None}, {}),
+    "LateInteraction": (None, {"projection_dim": 8}, {"query_length": 16}),
     "SparseEncoder": ("bert", {}, {}),
 }
 MORE = {"albert": {"embedding_dim": 8}, "electra": {"embedding_dim": 8}}
@@ -164,7 +165,7 @@ def given_to(task):
         return (TEXTS, TEXTS[::-1])
     if task == "MaskedLMSentencePair":
         return ((TEXTS, TEXTS[::-1]), [0, 1, 0])
-    if task in ("DualEncoder", "SparseEncoder"):
+    if task in ("DualEncoder", "LateInteraction", "SparseEncoder"):
         return ((TEXTS, TEXTS[::-1]), None)
     return (TEXTS,)
 

@@ -17,10 +17,12 @@ def make_model(dropout=0.0, compiled=True, **settings):
     tokenizer = BertTokenizer([*SPECIALS, *WORDS], lowercase=True)
     settings = {"sequence_length": 16, "query_length": 8, **settings}
     preprocessor = LateInteractionPreprocessor(tokenizer, **settings)
-    model = LateInteraction(make_backbone(dropout=dropout), preprocessor, 6)
+    model = LateInteraction(
+        make_backbone(dropout=dropout), preprocessor, 6, compile=compiled
+    )
     if compiled:
         model.compile(
-            optimizer=pretraining_optimizer(1e-2, 40, 2, global_clipnorm=0.5),
+            optimizer=pretraining_optimizer(1e-2, 400, 2, global_clipnorm=0.5),
             jit_compile=keras.backend.backend() == "jax",
         )
     return model

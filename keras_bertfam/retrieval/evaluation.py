@@ -182,13 +182,14 @@ def evaluate_search(
         data: `SearchData`.
         search: what finds passages:
 
-            - a task that makes vectors, `TextEmbedder`, `SparseEncoder` or
-              `DualEncoder`: all passages are compared exactly;
+            - a task that makes vectors, `TextEmbedder`, `SparseEncoder`,
+              `LateInteraction` or `DualEncoder`: all passages are compared exactly;
             - an `Index` of these passages, with its encoder;
             - a function from a list of queries and `k` to, for each query, pairs of a
               passage's id in `data` and its score, such as BM25.
         k: int. How many passages are found for each query.
-        reranker: `CrossEncoder` or `None`. Puts the first of them into its order.
+        reranker: `CrossEncoder`, `LateInteraction` or `None`. Puts the first of them
+            into its order.
         rerank: int. How many it reads of each query; the others stay behind them.
         measures: names as ir-measures has them: `"nDCG@10"`, `"RR@10"` (the reciprocal
             rank), `"AP"` (average precision), `"R@100"` (recall), `"P@1"` and others.

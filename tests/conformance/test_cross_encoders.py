@@ -5,13 +5,13 @@ import pytest
 from keras import ops
 
 from keras_bertfam import tasks
+from tests import small_bert_folder
 
 library = pytest.importorskip("sentence_transformers")
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 pytestmark = pytest.mark.slow
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"]
 LONG = "a b c d e f a b c d e f"
 QUERIES = ["a b", "c", "d e f a b c d e f", LONG, LONG[::-1]]
 PASSAGES = [LONG, "", LONG[::-1], "f e d c b a f e d", LONG]
@@ -19,21 +19,9 @@ PASSAGES = [LONG, "", LONG[::-1], "f e d c b a f e d", LONG]
 
 def write(folder, activation):
     """Write a folder with their library; their model."""
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=len(WORDS),
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=12,
-        max_position_embeddings=16,
-        initializer_range=1.0,
-        num_labels=1,
+    base = small_bert_folder.write(
+        folder / "base", cls="BertForSequenceClassification", num_labels=1
     )
-    base = folder / "base"
-    transformers.BertForSequenceClassification(config).save_pretrained(base)
-    (base / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-    transformers.BertTokenizerFast(str(base / "vocab.txt")).save_pretrained(base)
     theirs = library.CrossEncoder(
         str(base), max_length=16, device="cpu", activation_fn=activation
     )

@@ -197,7 +197,7 @@ def given_to(task):
         return words, trees
     if task == "SpanQuestionAnswering":
         return (every.QUESTIONS,)
-    if task == "DualEncoder":
+    if task in ("DualEncoder", "LateInteraction"):
         return ({"query": every.TEXTS, "passage": every.TEXTS[::-1]},)
     return every.given_to(task)
 
@@ -222,6 +222,7 @@ def test_preprocessors(task, kind, routines, tmp_path):
         check_batches(routines, cls(**arguments), given)
     else:
         keys = {"TextToText": "encoder_token_ids", "DualEncoder": "passage_token_ids"}
+        keys["LateInteraction"] = keys["DualEncoder"]
         routines.init_kwargs = arguments
         routines.run_preprocessor_test(
             cls,

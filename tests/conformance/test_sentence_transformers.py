@@ -11,12 +11,13 @@ from keras_bertfam import models, tasks
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.presets import CheckpointError
 from keras_bertfam.presets.checkpoints import sentence_transformers
+from tests import small_bert_folder
+from tests.small_bert_folder import WORDS
 
 library = pytest.importorskip("sentence_transformers")
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"]
 TEXTS = ["a b c d e f a b c d", "b", "c d", ""]
 FILES = (
     "modules.json",
@@ -30,22 +31,7 @@ FILES = (
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     """A folder of `transformers`."""
-    torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("base")
-    config = transformers.BertConfig(
-        vocab_size=len(WORDS),
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=12,
-        max_position_embeddings=16,
-        initializer_range=1.0,
-    )
-    transformers.BertModel(config).save_pretrained(folder)
-    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-    tokenizer = transformers.BertTokenizerFast(str(folder / "vocab.txt"))
-    tokenizer.save_pretrained(folder)
-    return folder
+    return small_bert_folder.write(tmp_path_factory.mktemp("base"))
 
 
 def write(base, folder, pooling="mean", dense=True, normalize=True, **kwargs):

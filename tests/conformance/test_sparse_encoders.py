@@ -9,13 +9,13 @@ from keras import ops
 from keras_bertfam import tasks
 from keras_bertfam.presets import CheckpointError
 from keras_bertfam.tasks.finetuning.sparse_encoder import products_of_search
+from tests import small_bert_folder
 
 library = pytest.importorskip("sentence_transformers")
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 pytestmark = pytest.mark.slow
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"]
 TEXTS = ["a b c d e f a b c d", "b", "c d", "f e"]
 
 
@@ -23,20 +23,7 @@ def write(folder, pooling="max", activation="relu"):
     """Write a folder with their library; their model."""
     from sentence_transformers.sparse_encoder import modules
 
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=len(WORDS),
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=12,
-        max_position_embeddings=16,
-        initializer_range=1.0,
-    )
-    base = folder / "base"
-    transformers.BertForMaskedLM(config).save_pretrained(base)
-    (base / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-    transformers.BertTokenizerFast(str(base / "vocab.txt")).save_pretrained(base)
+    base = small_bert_folder.write(folder / "base", cls="BertForMaskedLM")
     parts = [
         modules.MLMTransformer(str(base), max_seq_length=9),
         modules.SpladePooling(pooling, activation),

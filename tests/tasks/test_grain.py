@@ -11,7 +11,13 @@ from absl import flags
 from tests import every_task as every
 
 grain = pytest.importorskip("grain")
-TAKES_NONE = ("TokenClassifier", "DualEncoder", "MaskedLMSentencePair", "Distiller")
+TAKES_NONE = (
+    "TokenClassifier",
+    "DualEncoder",
+    "LateInteraction",
+    "MaskedLMSentencePair",
+    "Distiller",
+)
 TAKES_NONE += ("DependencyParser",)
 TASKS = [
     pytest.param(task, marks=pytest.mark.slow(*levels))

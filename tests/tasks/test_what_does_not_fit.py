@@ -21,6 +21,7 @@ LENGTH = 7
 KINDS = {"PermutationLM": "xlnet", "Denoising": "t5"}
 PASSAGES = ("OpenQuestionAnswering", "RetrievalAugmentedGenerator")
 PASSAGES += ("KnowledgeAugmentedMaskedLM",)
+PAIRS = ("CrossEncoder", "DualEncoder", "LateInteraction", "MaskedLMSentencePair")
 
 
 def preprocessor(name, length=LENGTH):
@@ -46,7 +47,7 @@ def preprocessor(name, length=LENGTH):
         more["mask_selection_length"] = 2
     elif name == "PermutationLM":
         more = {"reuse_length": 0}
-    elif name == "DualEncoder":
+    elif name in ("DualEncoder", "LateInteraction"):
         more = {"query_length": 6}
     made = cls(tokenizer, sequence_length=length, **more)
     if name in PASSAGES:
@@ -69,7 +70,7 @@ def given_to(name):
         return ({"question": LONG, "context": LONG[::-1]},)
     if name == "MultipleChoice":
         return ({"context": LONG, "choices": [["a"], ["a"], ["a"]]},)
-    if name in ("CrossEncoder", "DualEncoder", "MaskedLMSentencePair"):
+    if name in PAIRS:
         return (LONG, [WORDS[0]] * 3), None
     if name == "TextToText":
         return LONG, LONG[::-1]

@@ -11,7 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_bertfam.presets.checkpoints import file_keys, huggingface, reading
-from keras_bertfam.presets.checkpoints.source import CheckpointError, CheckpointSource
+from keras_bertfam.presets.checkpoints.source import (
+    CheckpointError,
+    CheckpointSource,
+    unfit,
+)
 from keras_bertfam.types import Config, Path, Tokenizer
 
 # Keys of the Transformer's file, and those that PyLate's folders have of the whole.
@@ -89,7 +93,8 @@ def settings_of_pylate(whole: Mapping[str, Any]) -> Config:
     length = whole.get("query_length") or _QUERY_LENGTH
     expansion = None
     if whole.get("do_query_expansion", True):
-        attend = any(bool(whole.get(key)) for key in _ATTENDED)
+        said = (whole[key] for key in _ATTENDED if whole.get(key) is not None)
+        attend = next(said, False)
         expansion = {"strategy": "fixed", "attend": attend, "length": length}
     return {
         "document_length": whole.get("document_length") or _DOCUMENT_LENGTH,
@@ -117,15 +122,23 @@ def preprocessor_arguments(
     Raises:
         CheckpointError: for a value that no preprocessor here has.
     """
-    expansion, query_length = (
-        lengths.get("query_expansion"),
-        lengths.get("query_length"),
-    )
+    expansion = lengths.get("query_expansion")
+    query_length = lengths.get("query_length")
     if expansion is not None:
         _check_expansion(expansion, where)
-        query_length = expansion["length"]
+        query_length = expansion.get("length", 0)
+    if not isinstance(skipped, list | None) or not all(
+        isinstance(word, str) for word in skipped or ()
+    ):
+        raise unfit(where, "skiplist_words", "a list of strings", skipped)
     named = ("document", "passage", "corpus")
     before = next((prompts[name] for name in named if name in prompts), "")
+    for key, length in (
+        ("document_length", lengths.get("document_length")),
+        ("query_length", query_length),
+    ):
+        if length is not None and (type(length) is not int or length < 4):
+            raise unfit(where, key, "an int of at least 4", length)
     return {
         "sequence_length": lengths.get("document_length") or longest,
         "query_length": query_length or longest,
@@ -139,17 +152,14 @@ def preprocessor_arguments(
 
 def _check_expansion(expansion, where):
     known = isinstance(expansion, dict) and {*expansion} <= {*_EXPANSION}
-    length = expansion.get("length") if known else None
-    if not known or expansion.get("strategy") != "fixed" or type(length) is not int:
-        raise CheckpointError(
-            f"'query_expansion' of {str(where)!r} must have strategy='fixed' and a "
-            f"length. Received: {expansion!r}."
-        )
-    if expansion.get("token") is not None:
-        raise CheckpointError(
-            f"'token' of 'query_expansion' of {str(where)!r} must be None, for the "
-            f"mask token. Received: {expansion['token']!r}."
-        )
+    if (
+        not known
+        or expansion.get("strategy") != "fixed"
+        or expansion.get("token") is not None  # which would be another than the mask
+        or not isinstance(expansion.get("attend", False), bool)
+    ):
+        expected = "strategy='fixed', a length and, if wanted, attend=True"
+        raise unfit(where, "query_expansion", expected, expansion)
 
 
 def fit_to_vocabulary(given: Config, tokenizer: Tokenizer, notes: list[str]) -> Config:

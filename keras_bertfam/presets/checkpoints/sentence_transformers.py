@@ -10,7 +10,11 @@ from typing import Any
 
 from keras_bertfam import parsing
 from keras_bertfam.presets.checkpoints import huggingface, late_interaction, reading
-from keras_bertfam.presets.checkpoints.source import CheckpointError, CheckpointSource
+from keras_bertfam.presets.checkpoints.source import (
+    CheckpointError,
+    CheckpointSource,
+    unfit,
+)
 from keras_bertfam.presets.converting import configs, exporting
 from keras_bertfam.presets.families.parts.weight_maps import dense
 from keras_bertfam.presets.folders import write_aside
@@ -217,7 +221,7 @@ def _of_tokens(path, modules, whole, of_pylate=False):
     source = huggingface.open_source(folders["Transformer"])
     told, weights = _projection(folders["Dense"], "token_embeddings")
     if told["projection_bias"] or told["projection_activation"] is not None:
-        raise _unfit(folders["Dense"], "Dense", "without a bias and activation", told)
+        raise unfit(folders["Dense"], "Dense", "without a bias and activation", told)
     settings = _transformer_settings(folders["Transformer"])
     longest = _length(settings, source.tokenizer_config)
     prompts = dict(_prompts(path, whole))
@@ -256,7 +260,7 @@ def _prompts(file, whole):
     if not isinstance(prompts, dict) or not all(
         isinstance(prompt, str) for prompt in prompts.values()
     ):
-        raise _unfit(file, "prompts", "strings by their names", prompts)
+        raise unfit(file, "prompts", "strings by their names", prompts)
     return prompts
 
 
@@ -332,12 +336,6 @@ def _refuse_unknown(file, config, known):
             )
 
 
-def _unfit(where, key, expected, received):
-    return CheckpointError(
-        f"{key!r} of {os.fspath(where)!r} must be {expected}. Received: {received!r}."
-    )
-
-
 def _width(source):
     return configs.to_ours(source)["hidden_dim"]
 
@@ -346,7 +344,7 @@ def _check(folder, config, **expected):
     """Raise an error for a value that isn't that of the model."""
     for key, value in expected.items():
         if config.get(key, value) != value:
-            raise _unfit(folder, key, value, config[key])
+            raise unfit(folder, key, value, config[key])
 
 
 def _pooling(folder, width):
@@ -380,7 +378,7 @@ def _sparse_pooling(folder, vocabulary_size):
     ):
         found[ours] = config.get(theirs, known[0])
         if found[ours] not in known:
-            raise _unfit(folder, theirs, f"one of {', '.join(known)}", found[ours])
+            raise unfit(folder, theirs, f"one of {', '.join(known)}", found[ours])
     return found
 
 
@@ -430,7 +428,7 @@ def _transformer_settings(folder):
     for key in ("max_seq_length", "document_length", "query_length"):
         length = found.get(key)
         if length is not None and (type(length) is not int or length < 1):
-            raise _unfit(file, key, "a positive int", length)
+            raise unfit(file, key, "a positive int", length)
     return found
 
 

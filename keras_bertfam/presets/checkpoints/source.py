@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from keras_bertfam.arguments import checked
+from keras_bertfam.types import Path
 
 # What a tokenizer may be given as.
 TOKENIZERS = (
@@ -42,6 +43,20 @@ class CheckpointError(ValueError):
         print(f"This is no checkpoint: {error}")
     ```
     """
+
+
+def unfit(where: Path, key: str, expected: Any, received: Any) -> CheckpointError:
+    """Make the error for a value that no model here has.
+
+    Args:
+        where: path of the file, or of its folder.
+        key: str, its name there.
+        expected: what it has to be.
+        received: what it is.
+    """
+    return CheckpointError(
+        f"{key!r} of {os.fspath(where)!r} must be {expected}. Received: {received!r}."
+    )
 
 
 class LazyTensor:

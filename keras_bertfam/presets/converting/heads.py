@@ -199,8 +199,9 @@ def task_name(source: CheckpointSource) -> str | None:
     Returns:
         str, or `None` for a backbone, and for a model that no task here is.
     """
-    if source.task_arguments.get("SparseEncoder"):  # as its modules say
-        return "SparseEncoder"
+    for name in ("SparseEncoder", "LateInteraction"):
+        if source.task_arguments.get(name):  # as its modules say
+            return name
     table, config = transformers_tables()[source.family], source.config
     architectures = config.get("architectures")
     tasks = {name: ours for name, ours in counterparts().items() if ours.heads}

@@ -14,7 +14,6 @@ from keras_bertfam.layers.data.pairs.passages import Ranges, TitledRows
 from keras_bertfam.tasks.retrieval.dual_encoder_preprocessor import (
     DualEncoderPreprocessor,
 )
-from keras_bertfam.tokenizers.pipeline_ops import token_strings
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 # What BERT's vocabularies have for others' use: the first two tokens without a meaning.
@@ -83,7 +82,7 @@ class LateInteractionPreprocessor(DualEncoderPreprocessor):
             Defaults to `False`.
         skipped_tokens: list of str or `None`. Tokens of the vocabulary that aren't
             compared in passages. `None` for the 32 characters of punctuation in ASCII,
-            with a mark of a space before them or without.
+            also those with a vocabulary's mark for a space or the end of a word.
         **kwargs: other arguments of `DualEncoderPreprocessor`.
 
     Call arguments:
@@ -176,11 +175,12 @@ class LateInteractionPreprocessor(DualEncoderPreprocessor):
             known = set(self.tokenizer.get_vocabulary())
             name = "skipped_tokens"
             return tuple(self._id_of(x, name, known) for x in self.skipped_tokens)
-        strings = enumerate(token_strings(self.tokenizer))
-        plain = ((k, text.replace("▁", " ").strip()) for k, text in strings)
-        return tuple(
-            k for k, text in plain if len(text) == 1 and text in string.punctuation
+        known = (
+            token.removesuffix("</w>") for token in self.tokenizer.get_vocabulary()
         )
+        plain = (token.lstrip("▁Ġ") or token for token in known)
+        marks = {*string.punctuation}
+        return tuple(number for number, token in enumerate(plain) if token in marks)
 
     def targets(self, y: Any, shape: tf.TensorShape) -> TFTensor:
         scores = finite_numbers(tf.convert_to_tensor(y), "y")

@@ -15,6 +15,7 @@ from keras_bertfam.presets.checkpoints import (
     fairseq,
     file_keys,
     huggingface,
+    late_interaction,
     mesh,
     sentence_transformers,
     tensorflow1,
@@ -166,6 +167,16 @@ def pooling(folder, content):
     return sentence_transformers._config(str(folder), "Pooling"), ()
 
 
+def colbert(folder, content):
+    notes = file_keys.COLBERT.notes(content, folder / "artifact.metadata")
+    settings, skipped = late_interaction._stanford_settings(content)
+    markers = settings.pop("markers")
+    arguments = late_interaction.preprocessor_arguments(
+        settings, markers, skipped, 0, folder
+    )
+    return arguments, notes
+
+
 def tokenizer_json(folder, content):
     model = {"type": "WordPiece", "vocab": {}}
     tokenizer_pipelines.check_keys({"model": model, **content}, folder / "a.json")
@@ -197,6 +208,7 @@ FORMATS = {
     "bert_config.json": (bert_config, None),
     "config.json": (transformers_config, None),
     "Pooling": (pooling, None),
+    "artifact.metadata": (colbert, file_keys.COLBERT),
     "tokenizer.json": (tokenizer_json, None),
     "run.yaml": (run, None),
 }
