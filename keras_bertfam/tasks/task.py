@@ -25,6 +25,7 @@ from keras_bertfam.keras_quirks.functional_bases import (
     Subclassed,
     functional_bases_kept,
 )
+from keras_bertfam.keras_quirks.steps_by_rank import make_steps
 from keras_bertfam.layers.blocks.recomputation import set_recomputation
 from keras_bertfam.layers.data.pipelines import (
     checked_batch_size,
@@ -708,15 +709,15 @@ class PretrainingTask(
             if force or self.train_function is None:
                 self.train_function = torch_graph.CompiledSteps(self)
             return self.train_function
-        return compilation.make_steps(self, "train", self._make_step, force)
+        return make_steps(self, "train", self._make_step, force)
 
     def make_test_function(self, force: bool = False) -> Any:
         make = super().make_test_function
-        return compilation.make_steps(self, "test", make, force)
+        return make_steps(self, "test", make, force)
 
     def make_predict_function(self, force: bool = False) -> Any:
         make = super().make_predict_function
-        return compilation.make_steps(self, "predict", make, force)
+        return make_steps(self, "predict", make, force)
 
     def _make_step(self, force):
         usual = self.jit_compile

@@ -54,6 +54,19 @@ def test_optimizers_still_clip_before_they_sum():
     assert hasattr(keras.optimizers.SGD(), "_all_reduce_sum_gradients")
 
 
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="TensorFlow's")
+def test_steps_are_still_traced_for_any_rank():
+    class Plain(keras.Model):
+        def call(self, x):
+            return x * len(x.shape)
+
+    model = Plain()
+    model.compile(run_eagerly=False)
+    model.predict(np.ones((2, 3)), verbose=0)
+    with pytest.raises(ValueError, match="unknown rank"):
+        model.predict(np.ones((2, 3, 4)), verbose=0)
+
+
 @pytest.mark.any_backend
 def test_metrics_are_still_built_by_a_private_method():
     library = importlib.import_module("keras.src.backend.tensorflow.trainer")

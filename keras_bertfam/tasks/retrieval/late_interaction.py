@@ -33,8 +33,8 @@ from keras_bertfam.types import Config, Model, Path, Tensor
 class LateInteraction(Retriever):
     """Finds passages for queries by their tokens, as ColBERT does.
 
-    Call `fit()` to train, `encode()` for the vectors of tokens, and `rank()` to put
-    passages into order.
+    Call `fit()` to train, `encode()` for the vectors of texts' tokens, `query_vectors()`
+    and `passage_vectors()` for those of rows, and `rank()` to put passages into order.
 
     Each token of a text has a vector of length 1. Each token of a query looks for the
     token of a passage that is most like it, and the score is the sum of these cosines.
@@ -188,7 +188,9 @@ class LateInteraction(Retriever):
         best = best * ops.expand_dims(asked, -1)
         return ops.sum(ops.reshape(best, (*shape[0], shape[1][0])), axis=1)
 
-    def losses_of(self, y: Any, scores: Tensor, right: Tensor, count: int) -> Tensor:
+    def _query_losses(
+        self, y: Any, scores: Tensor, right: Tensor, count: int
+    ) -> Tensor:
         if y is None or len(y.shape) < 2:
             return crossentropy(right, scores)
         others = ops.expand_dims(right, 1) + ops.arange(count, dtype="int32")

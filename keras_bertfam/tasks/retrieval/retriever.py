@@ -63,7 +63,7 @@ class Retriever(TextVectors, PretrainingTask):
             if "token_ids" in rows
         }
 
-    def score_batch(self, y_pred: dict[str, Tensor]) -> tuple[Tensor, Tensor, int]:
+    def _scores(self, y_pred: dict[str, Tensor]) -> tuple[Tensor, Tensor, int]:
         """Score the queries of a batch for all passages.
 
         Args:
@@ -86,17 +86,19 @@ class Retriever(TextVectors, PretrainingTask):
         rows = ops.arange(ops.shape(queries)[0], dtype="int32")
         return scores, first + rows * count, count
 
-    def losses_of(self, y: Any, scores: Tensor, right: Tensor, count: int) -> Tensor:
+    def _query_losses(
+        self, y: Any, scores: Tensor, right: Tensor, count: int
+    ) -> Tensor:
         """Compute the losses of queries: float tensor `(batch,)`.
 
         Args:
             y: the labels of the batch, which tell nothing by default.
-            scores, right, count: what `score_batch` gives.
+            scores, right, count: what `_scores` gives.
         """
         return crossentropy(right, scores)
 
     def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
-        losses = self.losses_of(y, *self.score_batch(y_pred))
+        losses = self._query_losses(y, *self._scores(y_pred))
         weights = ops.ones_like(losses)
         if sample_weight is not None:
             weights = ops.cast(ops.reshape(sample_weight, (-1,)), "float32")
@@ -106,7 +108,7 @@ class Retriever(TextVectors, PretrainingTask):
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
     ) -> dict[str, Any]:
-        scores, right, _ = self.score_batch(y_pred)
+        scores, right, _ = self._scores(y_pred)
         return super().compute_metrics(x, right, scores, sample_weight)
 
     def default_loss(self) -> None:

@@ -145,3 +145,13 @@ def test_what_is_refused():
         preprocessor.dataset(((QUERIES, QUERIES), None))
     with pytest.raises(ValueError, match="`activation` must be"):
         make(compiled=False, activation="softmax")
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_single_passages_and_lists_one_after_the_other():
+    """TensorFlow would trace one step for inputs of any rank."""
+    model = make()
+    for x, y in (((EACH, FLAT), [1.0, 0.0] * 3), ((QUERIES, LISTS), None)) * 2:
+        assert np.isfinite(model.fit(x, y, verbose=0).history["loss"]).all()
+        assert np.isfinite(model.evaluate(x, y, verbose=0)).all()

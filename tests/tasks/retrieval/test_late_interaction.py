@@ -107,7 +107,7 @@ def test_divergence_of_the_teacher():
     scores = ops.convert_to_tensor([[10.0, 9.0, 8.0]])
     y = ops.convert_to_tensor([[2.0, 0.0, -1.0]])
     right = ops.zeros(1, "int32")
-    assert float(model.losses_of(y, scores, right, 3)[0]) == pytest.approx(
+    assert float(model._query_losses(y, scores, right, 3)[0]) == pytest.approx(
         0.081555, rel=1e-4
     )
 
