@@ -33,8 +33,8 @@ from keras_bertfam.types import Config, Model, Path, Tensor
 class LateInteraction(Retriever):
     """Finds passages for queries by their tokens, as ColBERT does.
 
-    Call `fit()` to train, `encode()` for the vectors of texts' tokens, `query_vectors()`
-    and `passage_vectors()` for those of rows, and `rank()` to put passages into order.
+    Call `fit()` to train, `encode()` for the vectors of tokens, `query_vectors()` and
+    `passage_vectors()` for those of rows, and `rank()` to put passages into order.
 
     Each token of a text has a vector of length 1. Each token of a query looks for the
     token of a passage that is most like it, and the score is the sum of these cosines.
