@@ -7,7 +7,7 @@ and after that of a dual encoder by the inverse cloze task on the paragraphs, an
 the questions of the other half. With `--reader-steps` a reader, trained on the other
 half as well, answers from what is found; see `reading.py`. `kinds` compares kinds of
 models on these paragraphs: BM25, vectors of MiniLM as it is and tuned, sparse vectors,
-and a cross-encoder behind them.
+vectors of tokens, and models that re-rank behind them.
 """
 
 import importlib.util
@@ -334,12 +334,16 @@ def kinds(
     model = of_minilm(tasks.TextEmbedder)
     seconds = trained(model, mined[:3])
     index = indexed("MiniLM, mined negatives", model, seconds)
-    # Its head is new, and learns faster than the encoder would.
+    # Their heads are new, and learn faster than the encoder would.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         sparse = of_minilm(tasks.SparseEncoder)
+        late = of_minilm(tasks.LateInteraction)
     seconds = trained(sparse, pairs, learning_rate=2e-4)
     indexed("sparse, of MiniLM with a new head", sparse, seconds)
+    seconds = trained(late, (pairs[0], pairs[1]), learning_rate=1e-4)
+    indexed("late interaction, of MiniLM", late, seconds)
+    measure("MiniLM, mined negatives, re-ranked by late interaction", index, late)
     ranker = of_minilm(tasks.CrossEncoder, length + 32)
     seconds = trained(ranker, mined)
     measure("MiniLM, mined negatives, re-ranked", index, ranker, seconds)

@@ -4,6 +4,7 @@ import pytest
 import scipy.special
 from keras import ops
 
+from keras_bertfam.export import export_saved_model
 from keras_bertfam.models import XLNetBackbone
 from keras_bertfam.retrieval.token_vectors import best_matches
 from keras_bertfam.tasks import LateInteraction
@@ -191,3 +192,21 @@ def test_others():
     model.compile()
     model.recipe(lines.append)
     assert "Santhanam et al., 2022" in lines[0]
+
+
+@pytest.mark.slow
+def test_saved_model(model, tmp_path):
+    """Tokens that aren't compared are zeros in it."""
+    tf = pytest.importorskip("tensorflow")
+    export_saved_model(model, tmp_path / "served")
+    signatures = tf.saved_model.load(str(tmp_path / "served")).signatures
+    asked = {"text": tf.constant(QUERIES)}
+    titled = {"title": tf.constant(["", "red", ""]), "text": tf.constant(PASSAGES)}
+    texts = [("", PASSAGES[0]), ("red", PASSAGES[1]), ("", PASSAGES[2])]
+    for name, inputs, expected in (
+        ("serving_default", asked, model.encode(QUERIES)),
+        ("passages", titled, model.encode(texts, "passage")),
+    ):
+        found = signatures[name](**inputs)["embeddings"].numpy()
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one[one.any(-1)], other, atol=1e-5)
