@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_bertfam import distribution
 from keras_bertfam.layers.heads.token_scores import crossentropy
+from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.encoder_decoder import side_of
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.tasks.losses import UnweightedAccuracy
@@ -29,6 +30,7 @@ class Retriever(TextVectors, PretrainingTask):
         text_axes: int. How many axes the vectors of one text have.
     """
 
+    backbone_cls = TokenBackbone
     has_global_tokens = True
     text_axes = 1
 
