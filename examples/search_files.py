@@ -1,27 +1,45 @@
 """Find what answers questions in files: python search_files.py PRESET FILES QUESTION
 
 Each paragraph of the files is a passage, shown with the file that it is from. The
-preset is that of a `TextEmbedder`, or with `--dual` of a `DualEncoder`. `--reader` is
-the preset of a `SpanQuestionAnswering` task, to answer from the best passage.
+preset is that of a `TextEmbedder`, or of the task that `--task` names. With `--index`
+the vectors are kept in a folder, and later only those of new paragraphs are made.
+`--reader` is the preset of a `SpanQuestionAnswering` task, to answer from the best
+passage.
 """
 
 import glob
 import pathlib
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 import keras_bertfam
 
+Task = Literal["TextEmbedder", "DualEncoder", "SparseEncoder", "LateInteraction"]
 
-def search(encoder, files, questions, reader=None, k=3):
+
+def up_to_date(encoder, passages, folder=None):
+    """An index of the passages, by the vectors that a folder has already."""
+    if folder is None or not pathlib.Path(folder).exists():
+        index = keras_bertfam.retrieval.Index.build(passages, encoder)
+    else:
+        index = keras_bertfam.retrieval.Index.load(folder, encoder)
+        new, old = index.update(passages)
+        print(f"{new} paragraphs are new, {old} are gone.")
+        folder = folder if new or old else None
+    if folder is not None:
+        index.save(folder)
+    return index
+
+
+def search(encoder, files, questions, reader=None, k=3, folder=None):
     """For each question an answer, or `None`, and `(score, file, passage)`s."""
     sources = {}
     for path in sorted(glob.glob(files, recursive=True)):
         for paragraph in pathlib.Path(path).read_text(encoding="utf-8").split("\n\n"):
             if paragraph.strip():
                 sources.setdefault(" ".join(paragraph.split()), path)
-    index = keras_bertfam.retrieval.Index.build(sources, encoder)
+    index = up_to_date(encoder, sources, folder)
     results, k = [], min(k, len(index))
     for question, found in zip(questions, index.find(questions, k), strict=True):
         answer = None
@@ -37,15 +55,15 @@ def main(
     preset: Annotated[str, typer.Argument(help="Name or folder of an encoder.")],
     files: Annotated[str, typer.Argument(help="A pattern, such as 'notes/*.txt'.")],
     questions: Annotated[list[str], typer.Argument(help="What to ask.")],
-    dual: Annotated[bool, typer.Option(help="The preset is a DualEncoder's.")] = False,
+    task: Annotated[Task, typer.Option(help="What the preset is of.")] = "TextEmbedder",
+    index: Annotated[str | None, typer.Option(help="Folder for vectors.")] = None,
     reader: Annotated[str | None, typer.Option(help="Preset of a reader.")] = None,
     k: Annotated[int, typer.Option(help="Passages for each question.")] = 3,
 ):
-    tasks = keras_bertfam.tasks
-    encoder = (tasks.DualEncoder if dual else tasks.TextEmbedder).from_preset(preset)
+    encoder = getattr(keras_bertfam.tasks, task).from_preset(preset)
     if reader is not None:
-        reader = tasks.SpanQuestionAnswering.from_preset(reader)
-    found = search(encoder, files, questions, reader, k)
+        reader = keras_bertfam.tasks.SpanQuestionAnswering.from_preset(reader)
+    found = search(encoder, files, questions, reader, k, index)
     for question, (answer, passages) in zip(questions, found, strict=True):
         print(question if answer is None else f"{question} {answer}")
         for score, path, passage in passages:

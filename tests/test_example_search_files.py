@@ -30,3 +30,14 @@ def test_passages_with_their_files(tmp_path, capsys):
     assert question.startswith("a red mat ")  # and an answer
     assert first.strip() == f"1.000  {tmp_path / 'a.txt'}: a red mat"
     assert "txt: " in second
+    folder = str(tmp_path / "index")
+    files, asked = str(tmp_path / "*.txt"), ["a red mat"]
+    module.main(preset, files, asked, index=folder, k=1)
+    before = capsys.readouterr().out.splitlines()[-2:]
+    module.main(preset, files, asked, index=folder, k=1)
+    told, *again = capsys.readouterr().out.splitlines()[-3:]
+    assert told == "0 paragraphs are new, 0 are gone." and again == before
+    (tmp_path / "a.txt").write_text("the cat sat\n\na dog")
+    module.main(preset, files, ["a dog"], index=folder, k=1)
+    told, _, found = capsys.readouterr().out.splitlines()[-3:]
+    assert told == "1 paragraphs are new, 1 are gone." and "a.txt: a dog" in found

@@ -13,6 +13,7 @@ from keras_bertfam.retrieval import storing
 from keras_bertfam.retrieval.engines import Vectors, checked_settings
 from keras_bertfam.retrieval.passages import (
     Found,
+    Passage,
     Passages,
     as_passage,
     as_questions,
@@ -200,15 +201,8 @@ class Index:
         # Of a vector for each token, `encode` gives a list.
         several = getattr(encoder, "text_axes", 1) > 1
         checked_settings(kind, settings, several)
-        index, read = None, 0
-        known = Passages()
-        for chunk in chunks_of(passages, batch_size * BATCHES_AT_ONCE):
-            given = [as_passage(value, read + i) for i, value in enumerate(chunk)]
-            read += len(given)
-            if duplicates == "skip":
-                given = [p for p in given if known.take(p)]
-            if not given:
-                continue
+        index = None
+        for given in _parts(passages, batch_size, duplicates == "skip"):
             vectors = encoder.encode(given, "passage", batch_size)
             if index is None:
                 width = np.shape(vectors[0])[-1]
@@ -217,6 +211,56 @@ class Index:
         if index is None:
             raise ValueError("`passages` must have a passage. Received: none.")
         return index
+
+    @checked
+    def update(self, passages: Iterable[Any], batch_size: int = 32) -> tuple[int, int]:
+        """Make these the passages of the index; encode those alone that are new.
+
+        Passages that aren't among them are left out. Ids are those of an index that is
+        built of these. After an error the index is as it was.
+
+        Args:
+            passages: see `build`. One that is there twice is taken once.
+            batch_size: int, of the encoder.
+
+        Returns:
+            A tuple of ints: how many were new, and how many were left out.
+
+        Raises:
+            ValueError: without an encoder, for one that was trained since the index was
+                made, no passages, or one without text.
+
+        Example:
+
+        ```python
+        model = keras_bertfam.tasks.DualEncoder.from_preset("my_bert")
+        index = keras_bertfam.retrieval.Index.build(["A cat.", "A dog."], model)
+        index.update(["A cat.", "A bird.", "A fish."])  # (2, 1)
+        ```
+        """
+        self._check_encoder("update")
+        check_several("passages", passages, "passages")
+        known = {passage: number for number, passage in enumerate(self._passages)}
+        updated = type(self)(
+            self.dim, self.kind, self.encoder, self.token_vectors, **self.settings
+        )
+        for given in _parts(passages, batch_size, skip=True):
+            old = [passage for passage in given if passage in known]
+            new = [passage for passage in given if passage not in known]
+            vectors: dict[Passage, np.ndarray] = {}
+            if old:
+                kept = self.vectors([known[passage] for passage in old])
+                vectors |= zip(old, kept, strict=True)
+            if new:
+                encoded = self.encoder.encode(new, "passage", batch_size)
+                vectors |= zip(new, encoded, strict=True)
+            updated.add([vectors[passage] for passage in given], given)
+        if not len(updated):
+            raise ValueError("`passages` must have a passage. Received: none.")
+        stayed = sum(passage in known for passage in updated.passages)
+        changes = len(updated) - stayed, len(self) - stayed
+        self._vectors, self._passages = updated._vectors, updated._passages
+        return changes
 
     def add(self, vectors: Any, passages: Sequence[Any]) -> np.ndarray:
         """Add passages with their vectors; after an error, none of them.
@@ -296,12 +340,8 @@ class Index:
             ValueError: without an encoder, for one that was trained since the index
                 was made, a question without text or that is too long, and as `search`.
         """
-        if self.encoder is None:
-            raise ValueError(
-                "`find` needs the encoder of the index: give it to `build` or `load`."
-            )
+        self._check_encoder("find")
         questions = as_questions(questions)
-        self._origin.check_fresh(self.encoder)
         found = []
         # Some at a time: sparse vectors are as wide as a vocabulary.
         for part in chunks_of(questions, batch_size * BATCHES_AT_ONCE):
@@ -421,6 +461,27 @@ class Index:
         """
         self._origin.check(encoder, name)
 
+    def _check_encoder(self, method):
+        """Raise a `ValueError` without an encoder, or for one that has changed."""
+        if self.encoder is None:
+            raise ValueError(
+                f"`{method}` needs the encoder of the index: give it to `build` or "
+                "`load`."
+            )
+        self._origin.check_fresh(self.encoder)
+
     def _check_not_empty(self):
         if not len(self):
             raise ValueError("The index must have passages. Received: an empty index.")
+
+
+def _parts(passages, batch_size, skip):
+    """Check passages some at a time, and leave repeated ones out if asked to."""
+    read, known = 0, Passages()
+    for chunk in chunks_of(passages, batch_size * BATCHES_AT_ONCE):
+        given = [as_passage(value, read + i) for i, value in enumerate(chunk)]
+        read += len(given)
+        if skip:
+            given = [passage for passage in given if known.take(passage)]
+        if given:
+            yield given

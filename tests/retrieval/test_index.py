@@ -151,6 +151,59 @@ def test_build_from_iterables_and_streams():
         Index.build(texts(3), Encoder(), duplicates="keep")
 
 
+class Tokens(Encoder):
+    """Texts of numbers to one to three vectors."""
+
+    text_axes = 2
+
+    def encode(self, texts, kind="query", batch_size=32):
+        vectors = super().encode(texts, kind, batch_size)
+        return [np.stack([x] * (1 + k % 3)) for k, x in enumerate(vectors)]
+
+
+class Counted(Encoder):
+    """Remembers what it was given."""
+
+    def encode(self, texts, kind="query", batch_size=32):
+        self.given = [*getattr(self, "given", []), *texts]
+        return super().encode(texts, kind, batch_size)
+
+
+@pytest.mark.parametrize("kind", EACH_KIND)
+def test_update(kind, monkeypatch):
+    encoder = Counted()
+    index = Index.build(texts(100), encoder, kind, **SETTINGS[kind])
+    encoder.given = []
+    wanted = texts(60, first=50)[::-1] + texts(3, first=51)
+    assert index.update(iter(wanted), batch_size=1) == (10, 50)
+    assert encoder.given == texts(10, first=100)[::-1]
+    again = Index.build(wanted[:60], Encoder(), kind, **SETTINGS[kind])
+    assert [*index.passages] == [*again.passages] == wanted[:60]
+    queries = random(5, 7)
+    for one, other in zip(
+        index.search(queries, 3), again.search(queries, 3), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    # After an error it is as it was.
+    for bad in ([*texts(5), " "], [], [*texts(5), "no number"]):
+        with pytest.raises(ValueError):
+            index.update(bad)
+        assert [*index.passages] == wanted[:60]
+    encoder.digest = "b"
+    monkeypatch.setattr(Encoder, "passage_sample", lambda self: [1.0], raising=False)
+    with pytest.raises(ValueError, match="must be of this encoder"):
+        index.update(texts(5))
+
+
+def test_update_of_vectors_of_tokens():
+    index = Index.build(texts(9), Tokens())
+    assert index.update([*texts(4, first=5), "other 50"]) == (1, 5)
+    sizes = [len(x) for x in index.vectors(range(5))]
+    assert sizes == [3, 1, 2, 3, 1]
+    with pytest.raises(ValueError, match="`update` needs the encoder"):
+        Index(2).update(["a"])
+
+
 @pytest.mark.parametrize("kind", EACH_KIND)
 def test_saved_and_loaded(kind, tmp_path):
     index = make(kind, encoder=Encoder())
