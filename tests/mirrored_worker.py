@@ -22,6 +22,7 @@ from keras_bertfam.layers.blocks.dropout import Dropout
 from keras_bertfam.layers.blocks.embedding import TokenEmbedding
 from keras_bertfam.optimizers import Lamb, pretraining_optimizer
 from tests import tiny_fine_tuning as fine_tuning
+from tests import tiny_late_interaction as late_interaction
 from tests import tiny_masked_lm as tiny
 from tests.uneven_batches import MODELS, uneven_batch
 
@@ -221,6 +222,20 @@ def compared_texts(strategy):
     return found
 
 
+def tokens_of_texts(strategy):
+    """Losses where passages of all replicas are compared; then vectors of tokens."""
+    found = []
+    for scope in (tf.distribute.get_strategy().scope(), strategy.scope()):
+        with scope:
+            model = late_interaction.make_model()
+        texts = [text.splitlines() for text in late_interaction.texts(7)]
+        x = ([each[0] for each in texts], [each[1:3] for each in texts])
+        losses = model.fit(x, batch_size=7, epochs=3, verbose=0).history["loss"]
+        vectors = model.encode(x[0], "passage", batch_size=3)
+        found.append((losses, np.concatenate(vectors).ravel().tolist()))
+    return found
+
+
 def main():
     cpu = tf.config.list_physical_devices("CPU")[0]
     configuration = [tf.config.LogicalDeviceConfiguration()] * 2
@@ -243,6 +258,7 @@ def main():
         "lamb": lamb(strategy),
         "a_packed_row": a_packed_row(strategy),
         "compared_texts": compared_texts(strategy),
+        "tokens_of_texts": tokens_of_texts(strategy),
     }
     print(json.dumps(results))
 

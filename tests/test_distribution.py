@@ -181,10 +181,11 @@ def test_a_packed_row_for_two_replicas_trains_as_on_one_device(mirrored):
 @pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_texts_of_all_replicas_are_compared(mirrored):
-    expected, *others = mirrored["compared_texts"]
-    for received in others:
-        for one, two in zip(expected, received, strict=True):
-            np.testing.assert_allclose(two, one, atol=1e-5)
+    for name in ("compared_texts", "tokens_of_texts"):
+        expected, *others = mirrored[name]
+        for received in others:
+            for one, two in zip(expected, received, strict=True):
+                np.testing.assert_allclose(two, one, atol=1e-5)
 
 
 def free_ports(count):

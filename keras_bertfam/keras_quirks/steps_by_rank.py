@@ -3,6 +3,8 @@
 Keras's functions of steps are traced by TensorFlow with `reduce_retracing`.
 """
 
+import inspect
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +17,7 @@ class StepsByRank:
 
     A function that TensorFlow traced for tensors of rank 2, and then gets some of rank
     3, it traces once more for any rank, and a model can't read how many axes these
-    have.
+    have. The same goes for how many texts there are in rows `(batch, texts, length)`.
 
     Args:
         make: function without arguments that makes a step's function.
@@ -27,12 +29,23 @@ class StepsByRank:
 
     def __call__(self, batches: Any) -> Any:
         """Run a step on batches, or an iterator of them."""
-        spec = getattr(batches, "element_spec", batches)
+        if inspect.isgenerator(batches):  # of `train_on_batch`
+            first = next(batches)
+            spec, batches = first, itertools.chain([first], batches)
+        else:
+            spec = getattr(batches, "element_spec", batches)
         leaves = tf.nest.flatten(spec, expand_composites=True)
-        ranks = tuple(getattr(getattr(x, "shape", None), "rank", None) for x in leaves)
-        if ranks not in self._functions:
-            self._functions[ranks] = self._make()
-        return self._functions[ranks](batches)
+        shapes = tuple(_middle(getattr(leaf, "shape", None)) for leaf in leaves)
+        if shapes not in self._functions:
+            self._functions[shapes] = self._make()
+        return self._functions[shapes](batches)
+
+
+def _middle(shape):
+    """Give the axes that there are, and how long those are but the first and last."""
+    if shape is None or getattr(shape, "rank", 0) is None:
+        return None
+    return len(shape), *tuple(shape)[1:-1]
 
 
 def make_steps(task: Any, name: str, make: Callable[[bool], Any], force: bool) -> Any:

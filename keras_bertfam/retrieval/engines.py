@@ -167,7 +167,7 @@ def checked_settings(
         raise ValueError(f"`kind` must be one of {tuple(KINDS)}. Received: {kind!r}.")
     if token_vectors and kind == "inverted":
         raise ValueError(
-            "`kind` must be of vectors without zeros for a vector of each token. "
+            "`kind` must be another than 'inverted' with `token_vectors`. "
             f"Received: {kind!r}."
         )
     known = dict(KINDS[kind].settings)

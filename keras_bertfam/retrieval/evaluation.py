@@ -290,7 +290,12 @@ def _reranked(data, run, reranker, rerank, batch_size):
     places, it makes `{"b": 0, "a": -1, "c": -2}`. A ranker's own may be equal.
     """
     best = {q: sorted(scores, key=lambda p: -scores[p]) for q, scores in run.items()}
-    texts = [[_text(data.passages[p]) for p in ps[:rerank]] for ps in best.values()]
+    # Models that make vectors have titles in rows of their own.
+    titled = hasattr(reranker, "encode")
+    texts = [
+        [data.passages[p] if titled else _text(data.passages[p]) for p in ps[:rerank]]
+        for ps in best.values()
+    ]
     queries = [data.queries[q] for q in best]
     ranked = reranker.rank(queries, texts, batch_size=batch_size)
     again = {}

@@ -72,6 +72,11 @@ def check_encodes(encoder: Any) -> None:
         )
 
 
+def has_token_vectors(encoder: Any) -> bool:
+    """Tell whether `encode` gives a vector for each token, in a list of arrays."""
+    return getattr(encoder, "text_axes", 1) > 1
+
+
 def _told_by(encoder, name):
     return getattr(encoder, name)() if hasattr(encoder, name) else None
 
@@ -140,6 +145,12 @@ class Index:
         token_vectors: bool = False,
         **settings: Any,
     ) -> None:
+        if encoder is not None and has_token_vectors(encoder) != token_vectors:
+            raise ValueError(
+                "`token_vectors` must be as the encoder's vectors are. Expected: "
+                f"{not token_vectors}, of a {type(encoder).__name__}. Received: "
+                f"token_vectors={token_vectors}."
+            )
         vectors = TokenVectors if token_vectors else Vectors
         self._vectors: Any = vectors(dim, kind, settings)
         self._passages = Passages()
@@ -198,8 +209,7 @@ class Index:
         check_several("passages", passages, "passages")
         check_encodes(encoder)
         kind = getattr(encoder, "index_kind", "exact") if kind is None else kind
-        # Of a vector for each token, `encode` gives a list.
-        several = getattr(encoder, "text_axes", 1) > 1
+        several = has_token_vectors(encoder)
         checked_settings(kind, settings, several)
         index = None
         for given in _parts(passages, batch_size, duplicates == "skip"):
@@ -448,6 +458,12 @@ class Index:
         index._passages = Passages(stored.passages)
         index._origin.digest = manifest.get("encoder")
         if encoder is not None:
+            if has_token_vectors(encoder) != index.token_vectors:
+                raise ValueError(
+                    f"The index in {os.fspath(folder)!r} must be of this encoder. "
+                    f"Expected: token_vectors={has_token_vectors(encoder)}. Received: "
+                    f"{index.token_vectors}."
+                )
             index.check_encoder(encoder, f"The index in {os.fspath(folder)!r}")
             index.encoder = encoder
         return index

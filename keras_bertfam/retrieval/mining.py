@@ -5,7 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_bertfam.arguments import check_number, check_several, checked
-from keras_bertfam.retrieval.index import BATCHES_AT_ONCE, Index
+from keras_bertfam.retrieval.index import (
+    BATCHES_AT_ONCE,
+    Index,
+    has_token_vectors,
+)
 from keras_bertfam.retrieval.passages import Passage, as_questions, chunks_of
 from keras_bertfam.retrieval.token_vectors import best_matches
 
@@ -25,7 +29,7 @@ def mine_negatives(
     seed: int | None = None,
     batch_size: int = 32,
 ) -> tuple[list[str], ...]:
-    """Find passages that are like those that answer, to train a `TextEmbedder` on.
+    """Find passages that are like those that answer, to train an encoder on.
 
     A negative is a passage of the index among the first `depth` that are found for a
     query, but for those that answer it: what `passages` has for the same query, in any
@@ -51,7 +55,8 @@ def mine_negatives(
     Returns:
         A tuple of lists of equal length: queries, passages, and `count` lists of
         negatives, all strings, with titles before their texts: what
-        `TextEmbedder.fit()` takes.
+        `TextEmbedder.fit()` takes. `LateInteraction.fit()` takes the queries, and a
+        list of the others for each.
 
     Raises:
         ValueError: without an encoder, for one that was trained since the index was
@@ -133,7 +138,7 @@ def _scores(encoder, queries, passages, batch_size):
         asked, right = zip(*part, strict=True)
         ours = encoder.encode(list(asked), "query", batch_size)
         theirs = encoder.encode(list(right), "passage", batch_size)
-        if isinstance(ours, list):  # a vector for each token
+        if has_token_vectors(encoder):
             each = zip(ours, theirs, strict=True)
             scores.append([best_matches([a], [b])[0, 0] for a, b in each])
         else:

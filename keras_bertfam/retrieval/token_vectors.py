@@ -22,17 +22,25 @@ def best_matches(
     .96 = 1.76`.
 
     Args:
-        queries: list of float arrays `(tokens, width)`, each with a token.
+        queries: list of float arrays `(tokens, width)`.
         passages: list of such arrays.
 
     Returns:
-        float32 array `(len(queries), len(passages))`.
+        float32 array `(len(queries), len(passages))`: `-inf` for passages without
+        tokens, and 0 of queries without.
     """
-    if not len(passages):
-        return np.zeros((len(queries), 0), "float32")
-    products = np.concatenate(passages) @ np.concatenate(queries).T
-    best = np.maximum.reduceat(products, _starts(passages), axis=0)
-    return np.add.reduceat(best, _starts(queries), axis=1).T
+    scores = np.zeros((len(queries), len(passages)), "float32")
+    scores[:, [not len(passage) for passage in passages]] = -np.inf
+    asked = [place for place, query in enumerate(queries) if len(query)]
+    there = [place for place, passage in enumerate(passages) if len(passage)]
+    if asked and there:
+        queries = [queries[place] for place in asked]
+        passages = [passages[place] for place in there]
+        products = np.concatenate(passages) @ np.concatenate(queries).T
+        best = np.maximum.reduceat(products, _starts(passages), axis=0)
+        sums = np.add.reduceat(best, _starts(queries), axis=1)
+        scores[np.ix_(asked, there)] = sums.T
+    return scores
 
 
 def _starts(texts):
@@ -68,7 +76,8 @@ class TokenVectors:
         of_engine = dict(self.settings)
         self._hits = of_engine.pop("token_hits", None)
         self._tokens = Vectors(dim, kind, of_engine, engine)
-        self._sizes = [*sizes]
+        # Where each passage's tokens begin, and where the last one's end.
+        self._bounds = np.cumsum([0, *sizes])
 
     def engine(self) -> Any:
         """Give the engine of tokens, its cells learnt."""
@@ -76,7 +85,7 @@ class TokenVectors:
 
     def sizes(self) -> list[int]:
         """Give the number of each passage's tokens."""
-        return self._sizes
+        return [int(size) for size in np.diff(self._bounds)]
 
     def checked(self, vectors: Any) -> list[np.ndarray]:
         """Check the vectors of texts, a list of arrays `(tokens, dim)`.
@@ -84,20 +93,22 @@ class TokenVectors:
         Raises:
             ValueError: for vectors of another width, that aren't finite, or none.
         """
-        texts = [self._tokens.checked(text) for text in vectors]
-        empty = [place for place, text in enumerate(texts) if not len(text)]
-        if empty:
-            raise ValueError(
-                "`vectors` must be of a token or more for each text. Received: none, "
-                f"for text {empty[0]}."
-            )
-        return texts
+        shapes = [np.shape(text) for text in vectors]
+        for place, shape in enumerate(shapes):
+            if len(shape) != 2 or shape[0] == 0 or shape[1] != self.dim:
+                raise ValueError(
+                    "`vectors` must be a list of an array `(tokens, dim)` for each "
+                    f"text, of a token or more and dim={self.dim}. Received: shape "
+                    f"{shape}, for text {place}."
+                )
+        return [self._tokens.checked(text) for text in vectors]
 
     def add(self, vectors: list[np.ndarray]) -> None:
         """Add passages whose vectors are `checked`."""
         if vectors:
             self._tokens.add(np.concatenate(vectors))
-            self._sizes += [len(passage) for passage in vectors]
+            ends = np.cumsum([len(passage) for passage in vectors])
+            self._bounds = np.append(self._bounds, self._bounds[-1] + ends)
 
     def search(
         self, vectors: list[np.ndarray], k: int
@@ -116,12 +127,12 @@ class TokenVectors:
     def _found(self, queries):
         """Give the ids of passages and their scores, for each query."""
         if self._hits is None:
-            places = np.arange(len(self._sizes))
+            places = np.arange(len(self._bounds) - 1)
             scores = self._scores(queries, places)
             return [(places, row) for row in scores]
-        hits = min(self._hits, sum(self._sizes))
+        hits = min(self._hits, int(self._bounds[-1]))
         _, tokens = self._tokens.search(np.concatenate(queries), hits)
-        passages = np.searchsorted(np.cumsum(self._sizes), tokens, side="right")
+        passages = np.searchsorted(self._bounds[1:], tokens, side="right")
         passages[tokens < 0] = -1
         found = []
         for query, rows in zip(
@@ -134,8 +145,7 @@ class TokenVectors:
     def _scores(self, queries, places):
         """Score passages for queries, some at a time."""
         parts = [np.zeros((len(queries), 0), "float32")]
-        sizes = np.asarray(self._sizes, "int64")[places]
-        ends = np.cumsum(sizes)
+        ends = np.cumsum(np.diff(self._bounds)[places])
         begin = 0
         while begin < len(places):
             room = (ends[begin - 1] if begin else 0) + _TOKENS
@@ -146,8 +156,9 @@ class TokenVectors:
 
     def take(self, ids: np.ndarray) -> list[np.ndarray]:
         """Look up the vectors of passages, an array `(tokens, dim)` of each id."""
-        starts = np.concatenate([[0], np.cumsum(self._sizes)])
-        ranges = [np.arange(starts[i], starts[i + 1]) for i in ids.reshape(-1)]
+        ids = ids.reshape(-1)
+        bounds = zip(self._bounds[ids], self._bounds[ids + 1], strict=True)
+        ranges = [np.arange(begin, end) for begin, end in bounds]
         if not ranges:
             return []
         found = self._tokens.take(np.concatenate(ranges))

@@ -115,8 +115,9 @@ def _both_sides(inputs, start_token_ids):
     start = ops.full_like(token_ids[:, :1], start_token_ids[0])
     both = {f"encoder_{n}": x for n, x in inputs.items() if n != "segment_ids"}
     both["decoder_token_ids"] = ops.concatenate([start, token_ids[:, :-1]], axis=1)
-    if inputs.get("padding_mask") is not None:
-        both["decoder_padding_mask"] = inputs["padding_mask"]
+    for name in ("padding_mask", "position_ids"):
+        if inputs.get(name) is not None:
+            both[f"decoder_{name}"] = inputs[name]
     return both
 
 

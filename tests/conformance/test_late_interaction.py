@@ -5,11 +5,13 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from keras_bertfam import tasks
+from keras_bertfam import tasks, tokenizers
 from keras_bertfam.presets import CheckpointError
 from keras_bertfam.presets.checkpoints import late_interaction
 from keras_bertfam.retrieval.token_vectors import best_matches
+from tests import every_task as every
 from tests import small_bert_folder
 
 library = pytest.importorskip("sentence_transformers")
@@ -93,6 +95,30 @@ def test_their_folder_and_ours(attend, base, tmp_path):
     check(tasks.LateInteraction.from_preset(str(tmp_path / "ours")), theirs)
 
 
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [("roberta", "roberta"), ("xlm-roberta", "albert"), ("modernbert", "roberta")],
+)
+def test_folders_of_other_families(family, kind, tmp_path):
+    """Of those whose positions are counted in another way, and other tokenizers."""
+    tokenizer = every.tokenizer_of(kind)
+    if family == "xlm-roberta":
+        tokenizer = tokenizers.train_sentence_piece(
+            tf.data.Dataset.from_tensor_slices(every.TEXTS * 8), 60, family=family
+        )
+    backbone = every.backbone_of(family, tokenizer.vocabulary_size())
+    preprocessor = tasks.LateInteractionPreprocessor(tokenizer, 24, 16)
+    ours = tasks.LateInteraction(backbone, preprocessor, 8, compile=False)
+    ours.export_to_sentence_transformers(str(tmp_path / "ours"))
+    theirs = library.MultiVectorEncoder(str(tmp_path / "ours"), device="cpu")
+    for kind, expected in (
+        ("query", theirs.encode_query(every.TEXTS)),
+        ("passage", theirs.encode_document(every.TEXTS)),
+    ):
+        for one, other in zip(ours.encode(every.TEXTS, kind), expected, strict=True):
+            np.testing.assert_allclose(one, other.numpy(), atol=2e-5)
+
+
 def test_a_folder_of_pylate(base, tmp_path):
     folder = tmp_path / "theirs"
     write(base, folder)
@@ -116,10 +142,29 @@ def test_a_folder_of_pylate(base, tmp_path):
         "attend_to_expansion_tokens": True,
     }
     change(folder / WHOLE, **settings)
-    for more in ({}, {"do_query_expansion": False}, {"skiplist_words": ["g", "."]}):
-        change(folder / WHOLE, **settings, **more)
+    whole = read(folder / WHOLE)
+    for more in (
+        {},
+        {"do_query_expansion": False},
+        {"skiplist_words": ["g", "."]},
+        {"skiplist_words": None},
+        {"query_expansion": None},
+        {"query_expansion": {"strategy": "fixed", "length": 9}},
+        {"model_type": None},
+    ):
+        (folder / WHOLE).write_text(json.dumps({**whole, **more}))
         theirs = library.MultiVectorEncoder(str(folder), device="cpu")
         check(tasks.LateInteraction.from_preset(str(folder)), theirs)
+    for wrong in (
+        {"do_query_expansion": "false"},
+        {"attend_to_expansion_tokens": 1},
+        {"query_length": 0},
+        {"query_prefix": 5},
+    ):
+        (folder / WHOLE).write_text(json.dumps({**whole, **wrong}))
+        (key,) = wrong
+        with pytest.raises(CheckpointError, match=f"'{key}'.*must be"):
+            tasks.LateInteraction.from_preset(str(folder))
 
 
 def test_a_folder_of_colbert(base, tmp_path):
@@ -137,9 +182,18 @@ def test_a_folder_of_colbert(base, tmp_path):
         (folder / late_interaction.METADATA).write_text(json.dumps({**told, **more}))
         theirs = library.MultiVectorEncoder(str(folder), device="cpu")
         check(tasks.LateInteraction.from_preset(str(folder)), theirs)
-    change(folder / late_interaction.METADATA, similarity="l2")
-    with pytest.raises(CheckpointError, match="similarity='cosine'"):
-        tasks.LateInteraction.from_preset(str(folder))
+    for key, value in (
+        ("similarity", "l2"),
+        ("query_token_id", 5),
+        ("doc_token_id", ["a"]),
+        ("query_maxlen", "8"),
+        ("doc_maxlen", 0),
+        ("mask_punctuation", "no"),
+    ):
+        wrong = json.dumps({**told, key: value})
+        (folder / late_interaction.METADATA).write_text(wrong)
+        with pytest.raises(CheckpointError, match=f"{key}.* must|must.* {key}"):
+            tasks.LateInteraction.from_preset(str(folder))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 from keras_bertfam.presets import CheckpointError
 from keras_bertfam.retrieval import Index, SearchData, evaluate_search, mine_negatives
 from keras_bertfam.retrieval.token_vectors import best_matches
+from keras_bertfam.tasks import PassageSearch
 from tests import tiny_late_interaction as tiny
 
 pytest.importorskip("faiss")
@@ -27,6 +28,14 @@ def test_best_matches():
     expected = [[(q @ p.T).max(1).sum() for p in passages] for q in queries]
     np.testing.assert_allclose(best_matches(queries, passages), expected, rtol=1e-5)
     assert best_matches(queries, []).shape == (5, 0)
+    # Texts without tokens, in any place.
+    none = np.zeros((0, 4), "float32")
+    found = best_matches(
+        [none, *queries], [none, passages[0], none, none, passages[1], none]
+    )
+    np.testing.assert_array_equal(found[1:, [0, 2, 3, 5]], -np.inf)
+    np.testing.assert_allclose(found[1:, [1, 4]], np.array(expected)[:, :2], rtol=1e-5)
+    np.testing.assert_array_equal(found[0, [1, 4]], 0)
 
 
 @pytest.mark.parametrize("kind", ["exact", "ivf", "hnsw"])
@@ -65,14 +74,18 @@ def test_search(kind, tmp_path, monkeypatch):
 
 def test_errors():
     index = Index(2, token_vectors=True)
-    with pytest.raises(ValueError, match="a token or more.*none, for text 1"):
+    with pytest.raises(ValueError, match=r"a token or more.*\(0, 2\), for text 1"):
         index.add([PASSAGE, np.zeros((0, 2))], ["a", "b"])
     with pytest.raises(ValueError, match="equally many. Received: 1 and 2"):
         index.add([PASSAGE], ["a", "b"])
-    with pytest.raises(ValueError, match=r"of the shape \(count, 2\)"):
+    with pytest.raises(ValueError, match=r"a list of an array.*\(3, 1\), for text 0"):
         index.add([PASSAGE[:, :1]], ["a"])
+    with pytest.raises(ValueError, match=r"a list of an array.*\(2,\), for text 0"):
+        index.search(PASSAGE[:1], 1)
+    with pytest.raises(ValueError, match="must be as the encoder's vectors are"):
+        Index(6, encoder=tiny.make_model(compiled=False))
     assert len(index) == 0
-    with pytest.raises(ValueError, match="without zeros"):
+    with pytest.raises(ValueError, match="must be another than 'inverted'"):
         Index(2, "inverted", token_vectors=True)
     with pytest.raises(ValueError, match="token_hits"):
         Index(2, "ivf", token_hits=3)
@@ -133,6 +146,20 @@ def test_of_a_model(tmp_path):
         assert [hit.id for hit in row] == [place for place, _ in ranked]
     index.save(tmp_path / "index")
     assert Index.load(tmp_path / "index", model).find(["the cat"], 2) == [found[0][:2]]
+    with pytest.raises(ValueError, match="must have one vector for each text"):
+        PassageSearch(model, index)
+    titled = SearchData({"1": passages[2], "2": "red"}, {"a": "hat"}, {"a": {"1": 1}})
+    asked = []
+
+    class Ranker:
+        encode = None
+
+        def rank(self, queries, texts, batch_size):
+            asked.extend(texts)
+            return model.rank(queries, texts, batch_size=batch_size)
+
+    evaluate_search(titled, model, reranker=Ranker())
+    assert {*asked[0]} == {passages[2], "red"}  # with its title apart
     data = SearchData(
         {"1": passages[0], "2": "a dog"},
         {"a": "the cat", "b": "dog"},

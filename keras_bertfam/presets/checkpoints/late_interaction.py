@@ -75,9 +75,7 @@ def open_source(path: Path) -> CheckpointSource:
         file = reading.file_in(path, METADATA)
         metadata = reading.read_json(file)
         notes += file_keys.COLBERT.notes(metadata, file)
-    settings, skipped = _stanford_settings(metadata)
-    markers = settings.pop("markers")
-    given = preprocessor_arguments(settings, markers, skipped, 0, path)
+    given = stanford_arguments(metadata, os.path.join(path, METADATA))
     width = tensors[_OURS].shape[0]
     return dataclasses.replace(
         source,
@@ -88,19 +86,37 @@ def open_source(path: Path) -> CheckpointSource:
     )
 
 
-def settings_of_pylate(whole: Mapping[str, Any]) -> Config:
-    """Translate PyLate's settings of queries into those of sentence-transformers."""
-    length = whole.get("query_length") or _QUERY_LENGTH
-    expansion = None
-    if whole.get("do_query_expansion", True):
-        said = (whole[key] for key in _ATTENDED if whole.get(key) is not None)
-        attend = next(said, False)
-        expansion = {"strategy": "fixed", "attend": attend, "length": length}
-    return {
-        "document_length": whole.get("document_length") or _DOCUMENT_LENGTH,
-        "query_length": length,
-        "query_expansion": expansion,
+def settings_of_pylate(whole: Mapping[str, Any], where: Path) -> Config:
+    """Translate PyLate's settings of queries into those of sentence-transformers.
+
+    Args:
+        whole: dict of the keys in `PYLATE`, or fewer.
+        where: path of the file, for messages.
+    """
+    length = whole.get("query_length")
+    settings = {
+        "document_length": _or(whole.get("document_length"), _DOCUMENT_LENGTH),
+        "query_length": _or(length, _QUERY_LENGTH),
     }
+    if "query_expansion" in whole:
+        return {**settings, "query_expansion": whole["query_expansion"]}
+    said = (key for key in _ATTENDED if whole.get(key) is not None)
+    attend = _flag(whole, next(said, _ATTENDED[0]), False, where)
+    expansion = {"strategy": "fixed", "attend": attend}
+    expansion["length"] = settings["query_length"]
+    filled = _flag(whole, "do_query_expansion", True, where)
+    return {**settings, "query_expansion": expansion if filled else None}
+
+
+def _or(value, default):
+    return default if value is None else value
+
+
+def _flag(content, key, default, where):
+    value = _or(content.get(key), default)
+    if not isinstance(value, bool):
+        raise unfit(where, key, "true or false", value)
+    return value
 
 
 def preprocessor_arguments(
@@ -137,8 +153,7 @@ def preprocessor_arguments(
         ("document_length", lengths.get("document_length")),
         ("query_length", query_length),
     ):
-        if length is not None and (type(length) is not int or length < 4):
-            raise unfit(where, key, "an int of at least 4", length)
+        check_length({key: length}, key, where)
     return {
         "sequence_length": lengths.get("document_length") or longest,
         "query_length": query_length or longest,
@@ -186,25 +201,51 @@ def fit_to_vocabulary(given: Config, tokenizer: Tokenizer, notes: list[str]) -> 
     return given
 
 
-def _stanford_settings(metadata):
-    """Translate ColBERT's settings: those of PyLate with markers; what is skipped."""
+def stanford_arguments(metadata: Mapping[str, Any], where: Path) -> Config:
+    """Make arguments of a `LateInteractionPreprocessor` of ColBERT's settings.
+
+    Args:
+        metadata: dict of the file's keys.
+        where: path of the file, for messages.
+    """
+    for key in ("query_maxlen", "doc_maxlen"):
+        check_length(metadata, key, where)
     whole = {
         "query_length": metadata.get("query_maxlen"),
-        "document_length": metadata.get("doc_maxlen") or 220,
+        "document_length": _or(metadata.get("doc_maxlen"), 220),
         "attend_to_mask_tokens": metadata.get("attend_to_mask_tokens"),
     }
-    markers = {
-        "query": metadata.get("query_token_id") or "[unused0]",
-        "document": metadata.get("doc_token_id") or "[unused1]",
-    }
-    masked = metadata.get("mask_punctuation", True)
+    markers = {}
+    for role, key, usual in (
+        ("query", "query_token_id", "[unused0]"),
+        ("document", "doc_token_id", "[unused1]"),
+    ):
+        markers[role] = _or(metadata.get(key), usual)
+        if not isinstance(markers[role], str):
+            raise unfit(where, key, "a token", markers[role])
+    masked = _flag(metadata, "mask_punctuation", True, where)
     skipped = list(string.punctuation) if masked else []
-    return {**settings_of_pylate(whole), "markers": markers}, skipped
+    settings = settings_of_pylate(whole, where)
+    return preprocessor_arguments(settings, markers, skipped, 0, where)
+
+
+def check_length(content: Mapping[str, Any], key: str, where: Path) -> None:
+    """Raise a `CheckpointError` for a length of rows that no preprocessor has."""
+    length = content.get(key)
+    if length is not None and (type(length) is not int or length < 4):
+        raise unfit(where, key, "an int of at least 4", length)
 
 
 def exported(preprocessor: Any) -> Config:
     """Say a `LateInteractionPreprocessor`'s settings by the keys of `PYLATE`."""
     rows = {kind: preprocessor.rows_of(kind) for kind in ("query", "passage")}
+    marked = any(row.marker is not None for row in rows.values())
+    if marked and preprocessor.start_last:
+        raise ValueError(
+            "`query_marker` and `passage_marker` must be '' in rows that end with the "
+            "start token, to be written: there markers stand before texts. Received: "
+            f"{preprocessor.markers}."
+        )
     known = preprocessor.tokenizer.get_vocabulary()
     markers = {
         kind: "" if row.marker is None else known[row.marker]

@@ -144,7 +144,10 @@ def open_source(path: Path) -> CheckpointSource:
     kinds = [kind for kind, _ in modules]
     file = _file(path, PROMPTS)
     whole = {} if file is None else _accounted(file, PROMPTS)
-    if whole.get("model_type") == "ColBERT" and kinds == ["Transformer", "Dense"]:
+    prefixes = [whole.get(f"{role}_prefix") for role in ("query", "document")]
+    # PyLate's older folders don't say what they are.
+    of_pylate = whole.get("model_type") == "ColBERT" or any(prefixes)
+    if of_pylate and kinds == ["Transformer", "Dense"]:
         return _of_tokens(path, dict(modules), whole, of_pylate=True)
     if kinds == [*_TOKENS]:
         return _of_tokens(path, dict(modules), whole)
@@ -227,11 +230,15 @@ def _of_tokens(path, modules, whole, of_pylate=False):
     prompts = dict(_prompts(path, whole))
     for role in ("query", "document"):
         before = whole.get(f"{role}_prefix") or ""
+        if not isinstance(before, str):
+            raise unfit(path, f"{role}_prefix", "a string", before)
         if before:
             prompts[role] = before + prompts.get(role, "").removeprefix(before)
     if of_pylate:
-        settings |= late_interaction.settings_of_pylate(whole)
-        skipped = whole.get("skiplist_words", list(string.punctuation))
+        where = os.path.join(path, PROMPTS)
+        settings |= late_interaction.settings_of_pylate(whole, where)
+        skipped = whole.get("skiplist_words")
+        skipped = list(string.punctuation) if skipped is None else skipped
     else:
         _check_ports(folders["Normalize"], "token_embeddings")
         skipped = _config(folders["MultiVectorMask"], "MultiVectorMask").get(
@@ -541,7 +548,8 @@ def _write_folder(model, exported, path, types, modules, facts, lengths=None):
         )
     from safetensors.numpy import save_file
 
-    length = min(preprocessor.sequence_length, backbone.max_sequence_length or 2**31)
+    longest = getattr(backbone, "max_sequence_length", None) or 2**31
+    length = min(preprocessor.sequence_length, longest)
     kind, where = next(iter(types.items()))
     listed = [{"path": "", "type": f"{where}.{kind}"}]
     with write_aside(path) as folder:

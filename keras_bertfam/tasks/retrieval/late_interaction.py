@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.arguments import checked
+from keras_bertfam.layers.attention.masks import positions_without_padding
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.layers.heads.token_scores import crossentropy
 from keras_bertfam.presets.checkpoints import sentence_transformers
@@ -131,7 +132,12 @@ class LateInteraction(Retriever):
         rows, group = dict(inputs), None
         if len(inputs["token_ids"].shape) == 3:
             rows, group = flat_rows(inputs)
-        scored = rows.pop("scored", rows.get("padding_mask"))
+        seen = rows.get("padding_mask")
+        scored = rows.pop("scored", seen)
+        if seen is not None and self.backbone.get_config().get("position_offset"):
+            # As RoBERTa counts positions, what fills a query up would have none.
+            counted = ops.logical_or(ops.cast(seen, "bool"), ops.cast(scored, "bool"))
+            rows.setdefault("position_ids", positions_without_padding(counted))
         rows = with_summaries_global(self.backbone, rows, summary_token(self.backbone))
         states = states_of(self.backbone, rows, training=training)
         vectors = ops.cast(self.projection(states), "float32")
@@ -163,9 +169,8 @@ class LateInteraction(Retriever):
     def score(self, queries: Tensor, passages: Tensor) -> Tensor:
         """Sum the cosines of queries' tokens with the most like of each passage's.
 
-        A query of vectors `[1, 0]` and `[.6, .8]` and a passage of `[.8, .6]`, `[0, 1]`
-        and `[-1, 0]` have the cosines `[.8, 0, -1]` and `[.96, .8, -.6]`. The score is
-        `.8 + .96 = 1.76`.
+        `retrieval.token_vectors.best_matches` does the same in NumPy, and has an
+        example.
 
         Args:
             queries: float32 tensor `(queries, length, projection_dim)`; what isn't
@@ -193,10 +198,17 @@ class LateInteraction(Retriever):
     ) -> Tensor:
         if y is None or len(y.shape) < 2:
             return crossentropy(right, scores)
+        if y.shape[1] != count:
+            raise ValueError(
+                "`y` must have a teacher's score for each passage. Received: shape "
+                f"{tuple(y.shape)}, for {count} passages."
+            )
         others = ops.expand_dims(right, 1) + ops.arange(count, dtype="int32")
         student = ops.log_softmax(ops.take_along_axis(scores, others, axis=1))
         teacher = ops.log_softmax(ops.cast(y, "float32"))
-        divergence = ops.sum(ops.exp(teacher) * (teacher - student), axis=1)
+        shares = ops.exp(teacher)  # those of a score of `-inf` are 0
+        parts = shares * (ops.where(shares > 0, teacher, 0.0) - student)
+        divergence = ops.sum(parts, axis=1)
         # In the batch, a query's own negatives are left to the teacher.
         places = ops.arange(ops.shape(scores)[1], dtype="int32")
         behind = ops.expand_dims(places, 0) - ops.expand_dims(right, 1)
@@ -215,8 +227,10 @@ class LateInteraction(Retriever):
         batches, places = self.preprocessor.inputs(kind, texts, batch_size, too_long)
         found = []
         for batch in batches:  # which are of several lengths
-            vectors = self.predict_on_batch(batch)[kind]
-            found += [each[each.any(axis=-1)] for each in np.asarray(vectors)]
+            vectors = np.asarray(self.predict_on_batch(batch)[kind])
+            # Each replica of a strategy gives the vectors of the whole batch.
+            own = vectors[: len(batch[f"{kind}_token_ids"])]
+            found += [each[each.any(axis=-1)] for each in own]
         return [found[place] for place in places]
 
     @checked
@@ -255,6 +269,10 @@ class LateInteraction(Retriever):
             return self.rank([query], [passages], top_k, batch_size)[0]
         check_rankable(self, query, passages, top_k)
         asked = self.encode(query, "query", batch_size)
+        passages = [
+            [tuple(x) if isinstance(x, list) else x for x in texts]
+            for texts in passages
+        ]
         different = list(dict.fromkeys(text for texts in passages for text in texts))
         vectors = self.encode(different, "passage", batch_size) if different else []
         found = dict(zip(different, vectors, strict=True))
@@ -268,11 +286,16 @@ class LateInteraction(Retriever):
     def export_to_sentence_transformers(self, path: Path) -> None:
         """Write a folder that `MultiVectorEncoder` loads, and gives the same vectors.
 
+        Two families have other vectors there: Longformer, whose first token sees all
+        others here, and DeBERTa, of tokens that fill queries up, which see nothing
+        there.
+
         Args:
             path: path of the folder to write.
 
         Raises:
-            ValueError: without a preprocessor, and as `export_to_transformers`.
+            ValueError: without a preprocessor, for a marker in rows that end with the
+                start token, and as `export_to_transformers`.
             ImportError: without safetensors, which the `hf` extra has.
 
         Example:

@@ -137,29 +137,30 @@ class LateInteractionPreprocessor(DualEncoderPreprocessor):
         if skipped_tokens is not None:
             skipped_tokens = [str(token) for token in skipped_tokens]
         self.skipped_tokens = skipped_tokens
+        self._token_ids: dict[str, Any] = {}
         super().__init__(tokenizer, sequence_length, query_length, **kwargs)
 
+    def build(self, input_shape: Any = None) -> None:
+        known = {x: k for k, x in enumerate(self.tokenizer.get_vocabulary())}
+        self._token_ids = {kind: self._marker(kind, known) for kind in self.markers}
+        self._token_ids["skipped"] = self._skipped(known)
+        super().build(input_shape)
+
     def rows_of(self, kind: str) -> ScoredRows:
+        if not self._token_ids:  # a `.keras` file brings the vocabulary
+            self.build()
         rows = super().rows_of(kind)
-        settings: dict[str, Any] = {"skipped": self._skipped()}
+        settings: dict[str, Any] = {"skipped": tuple(self._token_ids["skipped"])}
         if kind == "query":
             settings = {"filler": self._filler(), "attended": self.attend_to_filling}
-        length, marker = rows.sequence_length, self._marker(kind)
+        length, marker = rows.sequence_length, self._token_ids[kind]
         return ScoredRows(self.tokenizer, self._layout, length, marker, **settings)
 
-    def _marker(self, kind):
+    def _marker(self, kind, known):
         token = self.markers[kind]
-        known = self.tokenizer.get_vocabulary()
         if token is None:
             token = _MARKERS[kind] if _MARKERS[kind] in known else ""
-        return self._id_of(token, f"{kind}_marker", known) if token else None
-
-    def _id_of(self, token, name, known):
-        if token not in known:
-            raise ValueError(
-                f"`{name}` must be of the tokenizer's vocabulary. Received: {token!r}."
-            )
-        return self.tokenizer.token_to_id(token)
+        return _id_of(token, f"{kind}_marker", known) if token else None
 
     def _filler(self):
         mask = getattr(self.tokenizer, "mask_token_id", None)
@@ -170,17 +171,12 @@ class LateInteractionPreprocessor(DualEncoderPreprocessor):
             )
         return None if self.fill_queries is False else mask
 
-    def _skipped(self):
+    def _skipped(self, known):
         if self.skipped_tokens is not None:
-            known = set(self.tokenizer.get_vocabulary())
-            name = "skipped_tokens"
-            return tuple(self._id_of(x, name, known) for x in self.skipped_tokens)
-        known = (
-            token.removesuffix("</w>") for token in self.tokenizer.get_vocabulary()
-        )
-        plain = (token.lstrip("▁Ġ") or token for token in known)
+            return [_id_of(x, "skipped_tokens", known) for x in self.skipped_tokens]
+        plain = ((token.removesuffix("</w>"), k) for token, k in known.items())
         marks = {*string.punctuation}
-        return tuple(number for number, token in enumerate(plain) if token in marks)
+        return [k for token, k in plain if (token.lstrip("▁Ġ") or token) in marks]
 
     def targets(self, y: Any, shape: tf.TensorShape) -> TFTensor:
         scores = finite_numbers(tf.convert_to_tensor(y), "y")
@@ -201,3 +197,11 @@ class LateInteractionPreprocessor(DualEncoderPreprocessor):
             "attend_to_filling": self.attend_to_filling,
             "skipped_tokens": self.skipped_tokens,
         }
+
+
+def _id_of(token, name, known):
+    if token not in known:
+        raise ValueError(
+            f"`{name}` must be of the tokenizer's vocabulary. Received: {token!r}."
+        )
+    return known[token]

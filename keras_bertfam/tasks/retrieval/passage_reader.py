@@ -46,7 +46,7 @@ class PassageReader(PretrainingTask):
         retriever: Any = None,
         **kwargs: Any,
     ) -> None:
-        if not hasattr(retriever, "query_vectors"):
+        if not hasattr(retriever, "vector_dim"):
             raise ValueError(
                 "`retriever` must be a `keras_bertfam.tasks.DualEncoder`. "
                 f"Received: {type(retriever).__name__}."

@@ -168,13 +168,9 @@ def pooling(folder, content):
 
 
 def colbert(folder, content):
-    notes = file_keys.COLBERT.notes(content, folder / "artifact.metadata")
-    settings, skipped = late_interaction._stanford_settings(content)
-    markers = settings.pop("markers")
-    arguments = late_interaction.preprocessor_arguments(
-        settings, markers, skipped, 0, folder
-    )
-    return arguments, notes
+    where = folder / "artifact.metadata"
+    notes = file_keys.COLBERT.notes(content, where)
+    return late_interaction.stanford_arguments(content, where), notes
 
 
 def tokenizer_json(folder, content):

@@ -7,7 +7,8 @@ from keras import ops
 from keras_bertfam.export import export_saved_model
 from keras_bertfam.models import XLNetBackbone
 from keras_bertfam.retrieval.token_vectors import best_matches
-from keras_bertfam.tasks import LateInteraction
+from keras_bertfam.tasks import LateInteraction, LateInteractionPreprocessor
+from tests import every_task as every
 from tests import tiny_late_interaction as tiny
 
 QUERIES = ["the cat", "a dog sat on the mat", "red"]
@@ -102,6 +103,32 @@ def test_losses(model, kind):
     assert float(loss) == pytest.approx(np.average(expected, weights=weights), rel=1e-5)
 
 
+def test_scores_of_a_teacher_that_are_none():
+    model = tiny.make_model(compiled=False)
+    scores, right = ops.convert_to_tensor([[3.0, 1.0, 8.0]]), ops.zeros(1, "int32")
+    y = ops.convert_to_tensor([[2.0, 0.0, -float("inf")]])
+    expected = scipy.special.softmax([2, 0]) * (
+        scipy.special.log_softmax([2, 0]) - scipy.special.log_softmax([3, 1, 8])[:2]
+    )
+    found = model._query_losses(y, scores, right, 3)[0]
+    assert float(found) == pytest.approx(expected.sum(), rel=1e-5)
+    with pytest.raises(ValueError, match="for each passage.*for 3 passages"):
+        model._query_losses(y[:, :1], scores, right, 3)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("family", ["roberta", "longformer", "bart", "xlnet"])
+def test_what_fills_queries_up_has_positions(family):
+    tokenizer = every.tokenizer_of("xlnet" if family == "xlnet" else "roberta")
+    backbone = every.backbone_of(family, tokenizer.vocabulary_size())
+    preprocessor = LateInteractionPreprocessor(tokenizer, 24, 12)
+    model = LateInteraction(backbone, preprocessor, 8, compile=False)
+    (vectors,) = model.encode(["the cat"])
+    rows = preprocessor.encode_texts("query", ["the cat"])
+    filled = vectors[~np.asarray(rows["padding_mask"])[0]]
+    assert len(filled) > 3 and len(np.unique(filled.round(4), axis=0)) == len(filled)
+
+
 def test_divergence_of_the_teacher():
     """The case by hand: a teacher's (2, 0, -1), and scores (10, 9, 8)."""
     model = tiny.make_model(compiled=False)
@@ -119,10 +146,12 @@ def test_training():
     model = tiny.make_model()
     history = model.fit(tiny.stream(model), epochs=5, verbose=0).history
     assert history["loss"][-1] < 0.9 * history["loss"][0]
-    # Inputs of another rank, one after the other.
+    # Inputs of another rank and number of passages, one after the other.
+    three = (QUERIES, [[*row, "a hat"] for row in BOTH])
     for x, y in (
         ((QUERIES, PASSAGES), None),
         ((QUERIES, BOTH), None),
+        (three, None),
         ((QUERIES, BOTH), SCORES),
     ):
         before = as_numpy(model.projection.kernel)
@@ -132,6 +161,9 @@ def test_training():
         assert np.isfinite(model.evaluate(x, y, batch_size=3, verbose=0)).all()
         out = model.predict(x, batch_size=2, verbose=0)
         assert out["query"].shape == (3, 8, 6)
+        batch = rows(model, x[1], y)
+        assert np.isfinite(model.train_on_batch(*batch[:2])).all()
+        assert np.isfinite(model.test_on_batch(*batch[:2])).all()
 
 
 @pytest.mark.slow
@@ -144,7 +176,8 @@ def test_rank(model):
     np.testing.assert_allclose([s for _, s in found[0]], scores[0][order], rtol=1e-5)
     assert found[1] == [] and [place for place, _ in found[2]] == [0, 1]
     assert model.rank(QUERIES[0], PASSAGES, top_k=1) == found[0][:1]
-    assert len(model.rank("red", [("cat", "a dog"), "a hat"])) == 2
+    titled = model.rank("red", [("cat", "a dog"), "a hat"])
+    assert len(titled) == 2 and model.rank("red", [["cat", "a dog"], "a hat"]) == titled
     with pytest.warns(UserWarning, match="cut 1 of .* queries"):
         model.rank(PASSAGES[2] * 2, PASSAGES)
     with pytest.raises(ValueError, match="`top_k` must be"):
