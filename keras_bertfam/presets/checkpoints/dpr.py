@@ -28,13 +28,7 @@ _BERT = "bert_model."
 
 def recognises(path: Path) -> bool:
     """Tell whether a path is a folder of DPR, as `transformers` writes it."""
-    if not huggingface.recognises(path):
-        return False
-    try:
-        config = reading.read_json(reading.file_in(path, huggingface.CONFIG))
-    except CheckpointError:
-        return False
-    return bool(config.get("model_type") == _TYPE)
+    return bool(huggingface.config_of(path).get("model_type") == _TYPE)
 
 
 def open_source(path: Path) -> CheckpointSource:

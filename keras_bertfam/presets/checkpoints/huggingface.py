@@ -60,6 +60,16 @@ def recognises(path: Path) -> bool:
     return bool(known) and "registered_name" not in config
 
 
+def config_of(path: Path) -> dict[str, Any]:
+    """Read the config of such a folder; an empty dict of what is none."""
+    if not recognises(path):
+        return {}
+    try:
+        return dict(reading.read_json(reading.file_in(path, CONFIG)))
+    except CheckpointError:
+        return {}
+
+
 def open_source(
     path: Path, part: bool = False, config: dict[str, Any] | None = None
 ) -> CheckpointSource:

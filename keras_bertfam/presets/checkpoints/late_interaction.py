@@ -41,13 +41,7 @@ _LINEAR, _OURS = "linear.weight", "sentence_projection.weight"
 
 def recognises(path: Path) -> bool:
     """Tell whether a path is a folder of ColBERT."""
-    if not huggingface.recognises(path):
-        return False
-    try:
-        config = reading.read_json(reading.file_in(path, huggingface.CONFIG))
-    except CheckpointError:
-        return False
-    return config.get("architectures") == [_COLBERT]
+    return bool(huggingface.config_of(path).get("architectures") == [_COLBERT])
 
 
 def open_source(path: Path) -> CheckpointSource:

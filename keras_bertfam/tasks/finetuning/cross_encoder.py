@@ -21,7 +21,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import (
 from keras_bertfam.tasks.finetuning.ranking_losses import PointwiseOrListwise
 from keras_bertfam.tasks.finetuning.summary_task import SummaryTask
 from keras_bertfam.tasks.finetuning.text_classifier import SCORE
-from keras_bertfam.tasks.ranking import check_rankable
+from keras_bertfam.tasks.ranking import rank_passages
 from keras_bertfam.tasks.summary import flat_rows
 from keras_bertfam.types import Config, Model, Tensor
 
@@ -184,24 +184,17 @@ class CrossEncoder(SummaryTask):
         model.rank(["Who purrs?", "Who?"], [["A dog.", "A cat."], ["A dog."]])
         ```
         """
-        if isinstance(query, str):
-            return self.rank([query], [passages], top_k, batch_size)[0]
-        check_rankable(self, query, passages, top_k)
-        queries = [q for q, ps in zip(query, passages, strict=True) for _ in ps]
-        flat = [passage for texts in passages for passage in texts]
-        if not flat:
-            return [[] for _ in passages]
-        # A sigmoid makes great logits equal: they are put into order before it.
-        logits = self._logits((queries, flat), batch_size, verbose=0)
-        scores = self._activated(logits)
-        ends = np.cumsum([len(texts) for texts in passages])[:-1]
-        ranked = []
-        for part, of_part in zip(
-            np.split(logits, ends), np.split(scores, ends), strict=True
-        ):
-            order = np.argsort(-part, kind="stable")[:top_k]
-            ranked.append([(int(place), float(of_part[place])) for place in order])
-        return ranked
+
+        def scores_of(queries, passages):
+            each = [q for q, ps in zip(queries, passages, strict=True) for _ in ps]
+            flat = [passage for texts in passages for passage in texts]
+            # A sigmoid makes great logits equal: they are put into order before it.
+            logits = self._logits((each, flat), batch_size, verbose=0)
+            ends = np.cumsum([len(texts) for texts in passages])[:-1]
+            scores = np.split(self._activated(logits), ends)
+            return zip(np.split(logits, ends), scores, strict=True)
+
+        return rank_passages(self, query, passages, top_k, scores_of)
 
     def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
         for score in self.predict(inputs_of(columns), verbose=0):

@@ -15,7 +15,7 @@ from keras_bertfam.presets.checkpoints import sentence_transformers
 from keras_bertfam.presets.converting.heads import BACKBONE
 from keras_bertfam.presets.families.parts.recipes import PretrainingRecipe
 from keras_bertfam.retrieval.token_vectors import best_matches
-from keras_bertfam.tasks.ranking import check_rankable
+from keras_bertfam.tasks.ranking import rank_passages
 from keras_bertfam.tasks.resizing import with_new_tokens
 from keras_bertfam.tasks.retrieval.late_interaction_preprocessor import (
     LateInteractionPreprocessor,
@@ -198,7 +198,7 @@ class LateInteraction(Retriever):
     ) -> Tensor:
         if y is None or len(y.shape) < 2:
             return crossentropy(right, scores)
-        if y.shape[1] != count:
+        if y.shape[1] not in (None, count):
             raise ValueError(
                 "`y` must have a teacher's score for each passage. Received: shape "
                 f"{tuple(y.shape)}, for {count} passages."
@@ -241,22 +241,20 @@ class LateInteraction(Retriever):
         top_k: int | None = None,
         batch_size: int = 32,
     ) -> list[Any]:
-        """Put passages into the order of their scores, the best first.
+        """Put passages into the order of their scores, as `CrossEncoder.rank` does.
 
         Args:
-            query: str, or a list of them.
-            passages: list of str, or of tuples of title and text; of several queries a
-                list for each, of any lengths.
-            top_k: int or `None`. How many are returned; `None` for all.
+            query, top_k: see `CrossEncoder.rank`.
+            passages: list of str, or of pairs of title and text; of several queries a
+                list for each.
             batch_size: int.
 
         Returns:
             List of pairs of a passage's place in `passages` and its score; of several
-            queries a list for each. Equally good ones keep the given order.
+            queries a list for each.
 
         Raises:
-            ValueError: without a preprocessor, or a list of passages for each query,
-                for a query that is too long, and for a `top_k` below 1.
+            ValueError: see `CrossEncoder.rank`.
 
         Example:
 
@@ -265,23 +263,21 @@ class LateInteraction(Retriever):
         model.rank("Who purrs?", ["A dog.", "A cat."], top_k=1)  # [(1, 31.2)]
         ```
         """
-        if isinstance(query, str):
-            return self.rank([query], [passages], top_k, batch_size)[0]
-        check_rankable(self, query, passages, top_k)
-        asked = self.encode(query, "query", batch_size)
-        passages = [
-            [tuple(x) if isinstance(x, list) else x for x in texts]
-            for texts in passages
-        ]
-        different = list(dict.fromkeys(text for texts in passages for text in texts))
-        vectors = self.encode(different, "passage", batch_size) if different else []
-        found = dict(zip(different, vectors, strict=True))
-        ranked = []
-        for each, texts in zip(asked, passages, strict=True):
-            scores = best_matches([each], [found[text] for text in texts])[0]
-            order = np.argsort(-scores, kind="stable")[:top_k]
-            ranked.append([(int(place), float(scores[place])) for place in order])
-        return ranked
+
+        def scores_of(queries, passages):
+            asked = self.encode(queries, "query", batch_size)
+            passages = [
+                [tuple(x) if isinstance(x, list) else x for x in texts]
+                for texts in passages
+            ]
+            different = list(dict.fromkeys(x for texts in passages for x in texts))
+            vectors = self.encode(different, "passage", batch_size)
+            found = dict(zip(different, vectors, strict=True))
+            for each, texts in zip(asked, passages, strict=True):
+                scores = best_matches([each], [found[text] for text in texts])[0]
+                yield scores, scores
+
+        return rank_passages(self, query, passages, top_k, scores_of)
 
     def export_to_sentence_transformers(self, path: Path) -> None:
         """Write a folder that `MultiVectorEncoder` loads, and gives the same vectors.

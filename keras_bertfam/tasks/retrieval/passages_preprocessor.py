@@ -10,7 +10,6 @@ from keras import ops
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.data.pipelines import check_at_least
-from keras_bertfam.retrieval.index import has_token_vectors
 from keras_bertfam.tokenizers.pipeline_ops import tokenize
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Mixin, Model, TFTensor
@@ -228,7 +227,7 @@ class PassageSearch:
 def _check_index(index, retriever):
     if len(index) == 0:
         raise ValueError("`index` must have passages. Received: an empty index.")
-    if has_token_vectors(retriever) or index.token_vectors:
+    if not hasattr(retriever, "vector_dim") or index.token_vectors:
         raise ValueError(
             "`retriever` and `index` must have one vector for each text. Received: a "
             f"{type(retriever).__name__}, and token_vectors={index.token_vectors}."
