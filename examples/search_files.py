@@ -19,7 +19,7 @@ Task = Literal["TextEmbedder", "DualEncoder", "SparseEncoder", "LateInteraction"
 
 
 def up_to_date(encoder, passages, folder=None):
-    """An index of the passages, by the vectors that a folder has already."""
+    """Make an index of the passages, with the vectors that a folder has of them."""
     if folder is None or not pathlib.Path(folder).exists():
         index = keras_bertfam.retrieval.Index.build(passages, encoder)
     else:

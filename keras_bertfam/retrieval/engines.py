@@ -145,8 +145,7 @@ KINDS = {
 }
 
 
-# Of passages that have a vector for each token, how many tokens are found for each of a
-# query.
+# How many tokens of passages are found for each token of a query, by default.
 TOKEN_HITS = 64
 
 

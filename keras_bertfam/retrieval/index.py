@@ -267,6 +267,7 @@ class Index:
             updated.add([vectors[passage] for passage in given], given)
         if not len(updated):
             raise ValueError("`passages` must have a passage. Received: none.")
+        updated._vectors.engine()  # what can't be learnt is refused before the change
         stayed = sum(passage in known for passage in updated.passages)
         changes = len(updated) - stayed, len(self) - stayed
         self._vectors, self._passages = updated._vectors, updated._passages

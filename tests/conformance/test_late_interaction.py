@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from keras_bertfam.presets.checkpoints import late_interaction
 from keras_bertfam.retrieval.token_vectors import best_matches
 from tests import every_task as every
 from tests import small_bert_folder
+from tests.checkout import ROOT
 
 library = pytest.importorskip("sentence_transformers")
 torch = pytest.importorskip("torch")
@@ -93,6 +96,19 @@ def test_their_folder_and_ours(attend, base, tmp_path):
     ours.export_to_sentence_transformers(str(tmp_path / "ours"))
     check(ours, library.MultiVectorEncoder(str(tmp_path / "ours"), device="cpu"))
     check(tasks.LateInteraction.from_preset(str(tmp_path / "ours")), theirs)
+
+
+def test_other_tasks_take_the_encoder_of_a_folder(base, tmp_path):
+    write(base, tmp_path / "theirs")
+    folder = str(tmp_path / "theirs")
+    with pytest.warns(UserWarning, match="left out: sentence_projection.weight"):
+        tasks.TextClassifier.from_preset(folder, num_classes=2)
+    converted = str(tmp_path / "converted")
+    command = [sys.executable, "-m", "keras_bertfam", "convert", folder, converted]
+    subprocess.run(command, check=True, cwd=ROOT, capture_output=True, timeout=300)
+    ours = tasks.LateInteraction.from_preset(converted)
+    theirs = tasks.LateInteraction.from_preset(folder)
+    assert ours.rank(TEXTS[0], TEXTS) == theirs.rank(TEXTS[0], TEXTS)
 
 
 @pytest.mark.parametrize("family", ["roberta", "xlm-roberta"])

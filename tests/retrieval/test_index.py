@@ -189,6 +189,10 @@ def test_update(kind, monkeypatch):
         with pytest.raises(ValueError):
             index.update(bad)
         assert [*index.passages] == wanted[:60]
+    if kind == "ivf":  # of more cells than there would be vectors
+        with pytest.raises(ValueError, match="`nlist` must be at most"):
+            index.update(texts(5))
+        assert [*index.passages] == wanted[:60]
     encoder.digest = "b"
     monkeypatch.setattr(Encoder, "passage_sample", lambda self: [1.0], raising=False)
     with pytest.raises(ValueError, match="must be of this encoder"):

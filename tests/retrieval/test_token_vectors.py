@@ -169,6 +169,5 @@ def test_of_a_model(tmp_path):
     assert evaluate_search(data, model, reranker=model) == alone
     rows = mine_negatives(index, ["the cat"], [passages[0]], depth=4)
     assert rows[2][0] in ("a dog", "red a hat and a blue mat", "tree")
-    none = pytest.raises(ValueError, match="must have 1 negatives")
-    with none:
+    with pytest.raises(ValueError, match="must have 1 negatives"):
         mine_negatives(index, ["the cat"], [passages[0]], depth=4, margin=99)

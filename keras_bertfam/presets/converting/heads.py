@@ -93,6 +93,7 @@ _OBJECTIVES = {
         {"masked_lm": "masked_lm_head", "sentence": "sentence_head"},
         poolers=("new_pooler",),
     ),
+    "LateInteraction": BACKBONE,
     "PermutationLM": Counterpart("LMHeadModel", {"masked_lm": "head"}),
     "CausalLM": Counterpart("LMHeadModel", {"causal_lm": "head"}),
     "TextToText": Counterpart("ForConditionalGeneration", {"seq2seq_lm": "head"}),

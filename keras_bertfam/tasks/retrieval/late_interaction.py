@@ -12,7 +12,6 @@ from keras_bertfam.layers.attention.masks import positions_without_padding
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.layers.heads.token_scores import crossentropy
 from keras_bertfam.presets.checkpoints import sentence_transformers
-from keras_bertfam.presets.converting.heads import BACKBONE
 from keras_bertfam.presets.families.parts.recipes import PretrainingRecipe
 from keras_bertfam.retrieval.token_vectors import best_matches
 from keras_bertfam.tasks.ranking import rank_passages
@@ -90,7 +89,6 @@ class LateInteraction(Retriever):
     """
 
     preprocessor_cls = LateInteractionPreprocessor
-    counterpart = BACKBONE
     fixed_arguments = ("projection_dim",)
     text_axes = 2
     cuts_queries = True
