@@ -197,6 +197,8 @@ def given_to(task):
         return words, trees
     if task == "SpanQuestionAnswering":
         return (every.QUESTIONS,)
+    if task == "SparseEncoder":  # without labels its preprocessor gives inputs alone
+        return every.given_to(task)[0], [1.0, 0.0, 0.5]
     if task in ("DualEncoder", "LateInteraction"):
         return ({"query": every.TEXTS, "passage": every.TEXTS[::-1]},)
     return every.given_to(task)
@@ -204,7 +206,7 @@ def given_to(task):
 
 def preprocessing(task, kind):
     arguments = every.preprocessing(task, kind)
-    if task in every.FINE_TUNING and task != "SpanQuestionAnswering":
+    if task in {*every.FINE_TUNING, "SparseEncoder"} - {"SpanQuestionAnswering"}:
         arguments["buckets"] = []  # batches are as long as single examples
     if task == "Distiller":
         made = every.preprocessor_of(task, kind)
@@ -262,14 +264,13 @@ def check_batches(routines, layer, given):
 def test_tasks(task, kind, routines, tmp_path, monkeypatch):
     cls, arguments = getattr(tasks, task), every.parts_of(task, kind)
     given = every.given_to(task)
-    if task in ("TokenClassifier", "DependencyParser"):
+    if task in ("TokenClassifier", "DependencyParser", "SparseEncoder"):
         given = given_to(task)
     compiled = None
     if task == "CrossEncoder":  # of single passages `predict` has no axis for them
         given = ((every.TEXTS, [[x, y] for x in every.TEXTS[:1] for y in every.TEXTS]),)
         given = (*given, [[1.0, 0.0]] * len(every.TEXTS))
-    if task == "SparseEncoder":  # without labels its preprocessor gives inputs alone
-        given = (given[0], [1.0, 0.0, 0.5])
+    if task == "SparseEncoder":
         compiled = {"loss": tasks.CosineSimilarityError()}
     preprocessor = arguments["preprocessor"]
     example = preprocessor(*given)
