@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-import tensorflow_text as tf_text
 
+from keras_bertfam import ragged
 from keras_bertfam.autograph import as_written
 from keras_bertfam.tokenizers.texts import CLUSTER, WHITE_SPACE
 from keras_bertfam.types import TFRagged, TFTensor
@@ -154,13 +154,12 @@ def split_at(
     alone = parts.is_token
 
     def merged(outer, inner, first):
-        own = tf.RaggedTensor.from_row_lengths(
-            tf.boolean_mask(outer.flat_values, alone), tf.cast(alone, tf.int64)
-        )
         inner = inner.with_flat_values(inner.flat_values + first)
-        return parts.texts.with_flat_values(tf.concat([own, inner], 1)).merge_dims(1, 2)
+        own = ragged.keep(outer.flat_values, alone)
+        rows = ragged.fill_rows(inner, alone, own)
+        return ragged.merge_inner(parts.texts.with_flat_values(rows))
 
-    moved = tf.gather(parts.starts.flat_values, found.starts.value_rowids())
+    moved = tf.gather(parts.starts.flat_values, ragged.row_ids(found.starts))
     return TextParts(
         merged(parts.texts, found.texts, ""),
         merged(parts.numbers, found.numbers, 0),
@@ -180,13 +179,13 @@ def _split(texts, tokens, clean=None):
     contents = [token.content for token in tokens]
     longest_first = sorted(contents, key=len, reverse=True)
     pattern = "|".join(map(re.escape, longest_first))
-    split, starts, ends = tf_text.regex_split_with_offsets(texts, pattern, pattern)
+    split, starts, ends = ragged.split_at(texts, pattern, pattern)
     flat, starts, ends = (x.flat_values for x in (split, starts, ends))
     same = flat[:, None] == tf.constant(contents)[None]
     numbers = tf.where(
         tf.reduce_any(same, 1), tf.argmax(tf.cast(same, tf.int32), 1, tf.int32), -1
     )
-    rows = split.value_rowids()
+    rows = ragged.row_ids(split)
     if any(token.single_word for token in tokens):
         rows, flat, numbers, starts, ends = _whole_words(
             rows, flat, numbers, starts, ends, [token.single_word for token in tokens]
@@ -199,14 +198,10 @@ def _split(texts, tokens, clean=None):
                 rows, flat, numbers, starts, ends, strips, before == 0
             )
     kept = ends > starts
-    count = tf.size(texts, tf.int64)
-    rows = tf.boolean_mask(rows, kept)
-    return TextParts(
-        *(
-            tf.RaggedTensor.from_value_rowids(tf.boolean_mask(x, kept), rows, count)
-            for x in (flat, numbers, starts, ends)
-        )
-    )
+    rows = ragged.from_row_ids(flat, rows, tf.size(texts, tf.int64))
+    rows = ragged.keep_in_rows(rows, kept)
+    others = (ragged.keep(x, kept) for x in (numbers, starts, ends))
+    return TextParts(rows, *map(rows.with_flat_values, others))
 
 
 def _neighbour(values, rows, default, before):
@@ -240,10 +235,10 @@ def _whole_words(rows, flat, numbers, starts, ends, single_word):
     place = tf.cumsum(tf.cast(~goes_on, tf.int32)) - 1
     count = tf.reduce_sum(tf.cast(~goes_on, tf.int32))
     return (
-        tf.boolean_mask(rows, ~goes_on),
+        ragged.keep(rows, ~goes_on),
         tf.strings.unsorted_segment_join(flat, place, count),
-        tf.boolean_mask(numbers, ~goes_on),
-        tf.boolean_mask(starts, ~goes_on),
+        ragged.keep(numbers, ~goes_on),
+        ragged.keep(starts, ~goes_on),
         tf.math.unsorted_segment_max(ends, place, count),
     )
 
@@ -279,7 +274,7 @@ def _split_cleaned(texts, tokens, clean):
 
 def _split_by_characters(texts, tokens, clean):
     """Split cleaned texts, and put what was there before together by parts."""
-    clusters, starts, ends = tf_text.regex_split_with_offsets(texts, CLUSTER, CLUSTER)
+    clusters, starts, ends = ragged.split_at(texts, CLUSTER, CLUSTER)
     cleaned = clusters.with_flat_values(clean(clusters.flat_values))
     parts = _split(tf.strings.reduce_join(cleaned, 1), tokens)
     # Bytes of all clean texts one after the other: a cluster is of the part in which
@@ -289,7 +284,7 @@ def _split_by_characters(texts, tokens, clean):
     firsts = tf.cumsum(
         tf.reduce_sum(cleaned.with_flat_values(sizes), 1), exclusive=True
     )
-    begins = parts.starts.flat_values + tf.gather(firsts, parts.texts.value_rowids())
+    begins = parts.starts.flat_values + tf.gather(firsts, ragged.row_ids(parts.texts))
     place = tf.cast(tf.searchsorted(begins, at, side="right") - 1, tf.int64)
     count = tf.size(begins, tf.int64)
     joined = tf.strings.unsorted_segment_join(clusters.flat_values, place, count)

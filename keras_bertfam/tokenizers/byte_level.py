@@ -2,8 +2,7 @@
 
 KerasHub's byte-pair tokenizers mark places inside the text by characters that texts
 have: the Devanagari digit six is deleted, and `Ĵ` with a capital is taken for a special
-token. Here places stay numbers. The merges of a word, and what is remembered of them,
-are KerasHub's.
+token. Here places stay numbers.
 
 The published expression (Radford et al., 2019) ends with `\\s+(?!\\S)|\\s+`: of white
 space before a word, all but the last character is a token by itself. RE2, which
@@ -23,8 +22,10 @@ import keras_hub
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_bertfam import ragged
 from keras_bertfam.autograph import as_written
 from keras_bertfam.tokenizers.added_tokens import AddedToken, split_at
+from keras_bertfam.tokenizers.merging import merged_words, once_traced
 from keras_bertfam.tokenizers.steps import (
     NORMALIZERS,
     PRE_TOKENIZERS,
@@ -33,7 +34,7 @@ from keras_bertfam.tokenizers.steps import (
     normalize,
     split_by,
 )
-from keras_bertfam.tokenizers.text_tokenizer import Rows, TextTokenizer, rows_between
+from keras_bertfam.tokenizers.text_tokenizer import TextTokenizer, rows_between
 from keras_bertfam.tokenizers.texts import WHITE_SPACE, to_utf8, without_nul
 from keras_bertfam.types import Config, Path, TFRagged, TFTensor, Tokenizer
 
@@ -56,9 +57,9 @@ def words_of(texts: TFTensor) -> TFRagged:
     """
     # "a   b" is split into "a", "   ", "b". The last space goes to what follows:
     # "a", "  ", " b".
-    pieces = tf_text.regex_split(texts, _SPACES, _SPACES)
+    pieces, _, _ = ragged.split_at(texts, _SPACES, _SPACES)
     flat = pieces.flat_values
-    rows = pieces.value_rowids()
+    rows = ragged.row_ids(pieces)
     # Nothing follows the last piece of a row; an empty row has none.
     follows = tf.concat([rows[1:] == rows[:-1], tf.zeros(tf.size(rows[:1]), bool)], 0)
     gives = follows & tf.strings.regex_full_match(flat, _SPACES)
@@ -66,11 +67,9 @@ def words_of(texts: TFTensor) -> TFRagged:
     left = tf.strings.length(flat) - tf.strings.length(last)
     given = tf.concat([tf.fill([tf.size(rows[:1])], ""), last[:-1]], 0)
     flat = tf.strings.join([given, tf.strings.substr(flat, tf.zeros_like(left), left)])
-    kept = flat != ""
-    words = tf_text.regex_split(tf.boolean_mask(flat, kept), _WORDS, _WORDS)
-    return tf.RaggedTensor.from_value_rowids(
-        words, tf.boolean_mask(rows, kept), tf.size(texts, tf.int64)
-    ).merge_dims(1, 2)
+    kept = ragged.keep_in_rows(pieces.with_flat_values(flat), flat != "")
+    words, _, _ = ragged.split_at(kept.flat_values, _WORDS, _WORDS)
+    return ragged.merge_inner(kept.with_flat_values(words))
 
 
 class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
@@ -132,7 +131,7 @@ class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
     def _rows(self, texts: TFTensor) -> TFRagged:
         pieces, _ = split_by(self.clean_texts(texts), self.pre_tokenizer)
         rows = self.merge(pieces.flat_values)
-        return pieces.with_flat_values(rows).merge_dims(1, 2)
+        return ragged.merge_inner(pieces.with_flat_values(rows))
 
     def get_config(self) -> Config:
         config = super().get_config()
@@ -140,32 +139,6 @@ class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
             if getattr(self, name):
                 config[name] = [dict(step) for step in getattr(self, name)]
         return config
-
-
-def once_traced(tokenizer: Tokenizer, rows_of: Rows) -> Rows:
-    """Let eager calls of a function of texts share one graph.
-
-    Tracing the loop of KerasHub's merges takes a second.
-
-    Args:
-        tokenizer: a tokenizer of byte pairs, whose vocabulary may be replaced.
-        rows_of: callable from strings of shape `(batch,)` to a ragged tensor.
-    """
-    traced: dict[str, Any] = {"cache": None}
-
-    def rows_once_traced(texts):
-        if not tf.executing_eagerly():
-            return rows_of(texts)
-        if traced["cache"] is not tokenizer.cache:  # it has another vocabulary
-            traced["cache"] = tokenizer.cache
-            traced["call"] = tf.function(
-                rows_of,
-                input_signature=[tf.TensorSpec([None], tf.string)],
-                autograph=False,
-            )
-        return traced["call"](texts)
-
-    return rows_once_traced
 
 
 @as_written
@@ -190,10 +163,14 @@ def byte_level_rows(
         texts = tf.where(bare, tf.strings.join([" ", texts]), texts)
     words = words_of(texts)
     if not by_words:
-        words = tf.RaggedTensor.from_row_lengths(
-            tf.boolean_mask(texts, texts != ""), tf.cast(texts != "", tf.int64)
+        words = ragged.from_lengths(
+            ragged.keep(texts, texts != ""), tf.cast(texts != "", tf.int64)
         )
-    tokens = merged_words(tokenizer, words).merge_dims(1, 2)
+
+    def letters_of(words):
+        return tokenizer.byte2unicode.lookup(tf.strings.bytes_split(words))
+
+    tokens = ragged.merge_inner(merged_words(tokenizer, words, letters_of))
     if tokenizer.compute_dtype == "string":
         return tokens
     ids = tokens.with_flat_values(tokenizer.token_to_id_map.lookup(tokens.flat_values))
@@ -201,25 +178,9 @@ def byte_level_rows(
     names = (name for name in ("<unk>", "[UNK]") if name in tokenizer.vocabulary)
     unknown = next(names, None)
     if unknown is None:
-        return tf.ragged.boolean_mask(ids, ids >= 0)
+        return ragged.keep_in_rows(ids, ids.flat_values >= 0)
     number = tokenizer.vocabulary[unknown]
     return ids.with_flat_values(tf.where(ids.flat_values < 0, number, ids.flat_values))
-
-
-def merged_words(tokenizer: Tokenizer, words: TFRagged) -> TFRagged:
-    """Split words into tokens, strings of shape `(batch, words, tokens)`."""
-    different, places = tf.unique(words.flat_values)
-    known = tokenizer.cache.lookup(different)
-    new = tf.boolean_mask(different, known == "")
-
-    def merged():
-        tokenizer._bpe_merge_and_update_cache_tf(new)
-        return tokenizer.cache.lookup(different)
-
-    known = tf.cond(tf.size(new) > 0, merged, lambda: known)
-    # A sign of a byte is never a space.
-    tokens = tf.gather(tf.strings.split(known, " "), places)
-    return words.with_flat_values(tokens)
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")

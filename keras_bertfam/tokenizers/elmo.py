@@ -10,6 +10,7 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
@@ -171,12 +172,14 @@ class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenize
             return parts
         units = split_units(parts.flat_values)
         special = (parts.flat_values == START) | (parts.flat_values == END)
-        whole = tf.RaggedTensor.from_row_lengths(
-            tf.boolean_mask(parts.flat_values, special), tf.cast(special, tf.int64)
+        kept = _is_seen(units.flat_values)
+        kept &= ~tf.gather(special, ragged.row_ids(units))
+        words = ragged.fill_rows(
+            ragged.keep_in_rows(units, kept),
+            special,
+            ragged.keep(parts.flat_values, special),
         )
-        seen = units.with_flat_values(_is_seen(units.flat_values))
-        cut = tf.ragged.boolean_mask(units, ~special[:, None] & seen)
-        return parts.with_values(tf.concat([cut, whole], 1)).merge_dims(1, 2)
+        return ragged.merge_inner(parts.with_values(words))
 
     def ids(self, words: Any) -> Any:
         """Look up the ids of words, int32, of the shape of `words`, ragged or not."""
@@ -287,7 +290,7 @@ def train_words(
 
     def split(texts):
         words = tokenizer.split_words(texts).flat_values
-        return tf.boolean_mask(words, _is_seen(words))
+        return ragged.keep(words, _is_seen(words))
 
     for words in batches.map(split):
         counts.update(words.numpy().tolist())

@@ -5,10 +5,10 @@ from typing import Any
 import keras
 import keras_hub
 import tensorflow as tf
-import tensorflow_text as tf_text
 
-from keras_bertfam.tokenizers.byte_level import merged_words, once_traced
+from keras_bertfam import ragged
 from keras_bertfam.tokenizers.learning import SIGNS, SPACES
+from keras_bertfam.tokenizers.merging import merged_words, once_traced
 from keras_bertfam.tokenizers.steps import clean_texts
 from keras_bertfam.tokenizers.text_tokenizer import TextTokenizer
 from keras_bertfam.tokenizers.texts import to_utf8
@@ -73,32 +73,39 @@ class GPTTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
 
     def _words(self, texts):
         texts = clean_texts(to_utf8(texts), lowercase=True)
-        return tf_text.regex_split(texts, WORDS, SIGNS)
+        return ragged.split_at(texts, WORDS, SIGNS)[0]
 
     def _split(self, texts: TFTensor) -> TFRagged:
-        tokens = merged_words(self, self._words(texts)).merge_dims(1, 2)
+        tokens = ragged.merge_inner(self.merged(self._words(texts)))
         if self.compute_dtype == "string":
             return tokens
         return tokens.with_flat_values(self.ids_of(tokens.flat_values))
+
+    def merged(self, words: TFRagged) -> TFRagged:
+        """Split words into tokens, strings of shape `(batch, words, tokens)`."""
+        return merged_words(self, words, _letters)
 
     def ids_of(self, tokens: TFTensor) -> TFTensor:
         """Look up the ids of tokens; a string that is none is `<unk>`."""
         ids = self.token_to_id_map.lookup(tokens)
         return tf.where(ids < 0, self.unk_token_id, ids)
 
-    def _bpe_merge_and_update_cache_tf(self, tokens):
-        letters = tf.strings.unicode_split(tokens, "UTF-8")
-        last = letters[:, -1:] + WORD_END
-        words = self._bpe_merge_tf(tf.concat([letters[:, :-1], last], 1))
-        joined = tf.strings.reduce_join(words, axis=1, separator=" ")
-        self.cache.insert(tokens, joined)
-
     def _detokenize_tf(self, inputs: Any) -> TFTensor:
         with tf.device("CPU:0"):
-            ragged = isinstance(inputs, tf.RaggedTensor)
-            ids = inputs if ragged else tf.ragged.constant(inputs)
+            is_ragged = isinstance(inputs, tf.RaggedTensor)
+            ids = inputs if is_ragged else tf.ragged.constant(inputs)
             single = ids.shape.rank == 1
             ids = tf.cast(ids[None] if single else ids, tf.int32)
             text = tf.strings.reduce_join(self.id_to_token_map.lookup(ids), axis=-1)
             text = tf.strings.strip(tf.strings.regex_replace(text, WORD_END, " "))
             return text[0] if single else text
+
+
+def _letters(words):
+    """Split words into letters, the last of which has the sign of a word's end."""
+    letters = tf.strings.unicode_split(words, "UTF-8")
+    flat, row = letters.flat_values, ragged.row_ids(letters)
+    is_last = tf.concat([row[:-1] != row[1:], tf.ones_like(row[:1], tf.bool)], 0)
+    return letters.with_flat_values(
+        tf.where(is_last, tf.strings.join([flat, WORD_END]), flat)
+    )

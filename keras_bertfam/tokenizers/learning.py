@@ -12,8 +12,8 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
-import tensorflow_text as tf_text
 
+from keras_bertfam import ragged
 from keras_bertfam.autograph import as_written
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor
 
@@ -54,7 +54,7 @@ def count_words(texts: TFDataset) -> dict[str, int]:
 
 def split_words(texts: TFTensor) -> TFRagged:
     """Split cleaned texts of shape `(batch,)` into words, ragged `(batch, None)`."""
-    return tf_text.regex_split(texts, rf"{SPACES}|{SIGNS}", SIGNS)
+    return ragged.split_at(texts, rf"{SPACES}|{SIGNS}", SIGNS)[0]
 
 
 def learn_word_pieces(

@@ -2,9 +2,9 @@
 
 import keras_hub
 import tensorflow as tf
-import tensorflow_text as tf_text
 
-from keras_bertfam.tokenizers.byte_level import ByteLevelTokenizer, merged_words
+from keras_bertfam import ragged
+from keras_bertfam.tokenizers.byte_level import ByteLevelTokenizer
 from keras_bertfam.tokenizers.gpt import WORD_END, WORDS, GPTTokenizer
 from keras_bertfam.tokenizers.learning import SIGNS
 from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer, tokenize
@@ -57,14 +57,13 @@ def tokenize_with_offsets(
         tf.cast(part.flat_values, tf.int32)
         for part in (parts.numbers, parts.starts, parts.ends)
     )
-    place = tf.gather(first, ids.value_rowids())  # where the part begins
+    place = tf.gather(first, ragged.row_ids(ids))  # where the part begins
 
     def with_tokens(rows, moved, own):
         rows = rows.with_flat_values(rows.flat_values + moved)
-        own = tf.RaggedTensor.from_row_lengths(
-            tf.boolean_mask(own, parts.is_token), tf.cast(parts.is_token, tf.int64)
-        )
-        return parts.texts.with_flat_values(tf.concat([rows, own], 1)).merge_dims(1, 2)
+        own = ragged.keep(own, parts.is_token)
+        rows = ragged.fill_rows(rows, parts.is_token, own)
+        return ragged.merge_inner(parts.texts.with_flat_values(rows))
 
     own_ids = tf.gather(tf.constant(found, tf.int32), tf.maximum(numbers, 0))
     ids = with_tokens(ids, 0, own_ids)
@@ -90,7 +89,7 @@ def _pieces(texts, starts, ends):
     """Cut the bytes that tokens are made of out of texts."""
     # Cutting each token out of its text would take as long as the text is.
     split = tf.strings.bytes_split(texts)
-    rows = starts.value_rowids()
+    rows = ragged.row_ids(starts)
     first, limit = (
         tf.gather(bounds, rows) for bounds in (split.row_starts(), split.row_limits())
     )
@@ -128,8 +127,8 @@ def _gpt(tokenizer, texts):
     def clean(texts):
         return clean_texts(to_utf8(texts), lowercase=True)
 
-    words, word_starts, _ = tf_text.regex_split_with_offsets(clean(texts), WORDS, SIGNS)
-    tokens = merged_words(tokenizer, words)
+    words, word_starts, _ = ragged.split_at(clean(texts), WORDS, SIGNS)
+    tokens = tokenizer.merged(words)
     sizes = tf.strings.length(
         tf.strings.regex_replace(tokens.flat_values, WORD_END, "")
     )
@@ -137,10 +136,11 @@ def _gpt(tokenizer, texts):
     # What is before a word, less the characters of words before it.
     first = tf.gather(tf.pad(ends, [[1, 0]]), tokens.values.row_starts())
     moved = tf.cast(word_starts.flat_values, tf.int32) - first
-    ends += tf.gather(moved, tokens.values.value_rowids())
+    ends += tf.gather(moved, ragged.row_ids(tokens.values))
     ids = tokenizer.ids_of(tokens.flat_values)
     ids, starts, ends = (
-        tokens.with_flat_values(x).merge_dims(1, 2) for x in (ids, ends - sizes, ends)
+        ragged.merge_inner(tokens.with_flat_values(x))
+        for x in (ids, ends - sizes, ends)
     )
     return ids, *_before_clean_up(texts, clean, starts, ends)
 
@@ -159,9 +159,7 @@ def _before_clean_up(texts, clean, starts, ends):
     Returns:
         A tuple of the two, in the texts.
     """
-    parts, part_starts, part_ends = tf_text.regex_split_with_offsets(
-        texts, CLUSTER, CLUSTER
-    )
+    parts, part_starts, part_ends = ragged.split_at(texts, CLUSTER, CLUSTER)
     flat = parts.flat_values
     cleaned = clean(flat)
     sizes = tf.strings.length(cleaned)
@@ -182,7 +180,7 @@ def _before_clean_up(texts, clean, starts, ends):
     begins = begin + tf.where(same, number, 0)
     limits = tf.where(same, begins + 1, tf.gather(part_ends.flat_values, source))
     offsets = tf.cumsum(lengths, exclusive=True)
-    rows = starts.value_rowids()
+    rows = ragged.row_ids(starts)
     base, length, total = (
         tf.cast(tf.gather(x, rows), tf.int64)
         for x in (offsets, lengths, tf.strings.length(texts))
@@ -208,9 +206,9 @@ def _byte_pair(tokenizer, texts):
     pieces, first = split_by(clean(texts), tokenizer.pre_tokenizer)
     flat = without_nul(pieces.flat_values)
     ids, *bounds = _bytes_of_tokens(tokenizer, tokenizer.merge(flat), flat)
-    first = tf.gather(tf.cast(first.flat_values, tf.int32), ids.value_rowids())
+    first = tf.gather(tf.cast(first.flat_values, tf.int32), ragged.row_ids(ids))
     ids, starts, ends = (
-        pieces.with_flat_values(rows).merge_dims(1, 2)
+        ragged.merge_inner(pieces.with_flat_values(rows))
         for rows in (ids, *(x.with_flat_values(x.flat_values + first) for x in bounds))
     )
     return ids, *_before_clean_up(texts, clean, starts, ends)
@@ -239,7 +237,7 @@ def _bytes_of_tokens(tokenizer, ids, texts):
         "The tokens of a byte-pair `tokenizer` must be made of the bytes of the text. "
         "The vocabulary lacks bytes.",
     )
-    added = tf.gather(prefix, ends.value_rowids())
+    added = tf.gather(prefix, ragged.row_ids(ends))
     ends = ends.with_flat_values(ends.flat_values - added)
     return ids, tf.maximum(ends - lengths, 0), ends
 
@@ -249,7 +247,7 @@ def _cumulative(lengths):
     # [[2, 3], [4, 1]] -> [[2, 5], [4, 5]]
     totals = tf.cumsum(lengths.flat_values)
     before = tf.gather(tf.pad(totals, [[1, 0]]), lengths.row_starts())
-    return lengths.with_flat_values(totals - tf.gather(before, lengths.value_rowids()))
+    return lengths.with_flat_values(totals - tf.gather(before, ragged.row_ids(lengths)))
 
 
 _KINDS = {

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from keras_bertfam.autograph import as_graph
 from keras_bertfam.tokenizers.added_tokens import AddedToken, split_at
-from keras_bertfam.tokenizers.byte_level import byte_level_rows, once_traced
+from keras_bertfam.tokenizers.byte_level import byte_level_rows
+from keras_bertfam.tokenizers.merging import once_traced
 from keras_bertfam.tokenizers.text_tokenizer import (
     TextTokenizer,
     rows_between,

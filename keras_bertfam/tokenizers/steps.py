@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_bertfam import ragged
 from keras_bertfam.tokenizers.texts import WHITE_SPACE, to_utf8
 from keras_bertfam.types import TFRagged, TFTensor
 
@@ -249,17 +250,15 @@ def split_by(texts: TFTensor, steps: Iterable[Step]) -> tuple[TFRagged, TFRagged
         A tuple of ragged tensors of shape `(batch, None)`: words, and the byte, int64,
         where each begins.
     """
-    words = tf.RaggedTensor.from_uniform_row_length(texts, 1)
+    words = ragged.from_lengths(texts, tf.ones_like(texts, tf.int64))
     starts = words.with_flat_values(tf.zeros(tf.size(texts), tf.int64))
     for step in steps:
         for pattern, kept in _patterns(step):
-            pieces, places, _ = tf_text.regex_split_with_offsets(
-                words.flat_values, pattern, kept
-            )
-            first = tf.gather(starts.flat_values, pieces.value_rowids())
+            pieces, places, _ = ragged.split_at(words.flat_values, pattern, kept)
+            first = tf.gather(starts.flat_values, ragged.row_ids(pieces))
             places = places.with_flat_values(places.flat_values + first)
             words, starts = (
-                words.with_flat_values(x).merge_dims(1, 2) for x in (pieces, places)
+                ragged.merge_inner(words.with_flat_values(x)) for x in (pieces, places)
             )
     return words, starts
 

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
 from keras_bertfam.presets.tokenizer_formats.piece_models import (
     USER_DEFINED,
@@ -73,15 +74,15 @@ class SentinelSpaces(tf.Module):
         ids = tokens.flat_values
         if ids.dtype == tf.string:
             ids = self.model.string_to_id(ids)
-        row = tokens.value_rowids()
+        row = ragged.row_ids(tokens)
         followed = tf.gather(self._sentinel, ids[1:]) & (row[1:] == row[:-1])
         followed = tf.concat([followed, tf.zeros_like(ids[:1], tf.bool)], 0)
-        return tokens.with_flat_values(~(tf.gather(self._space, ids) & followed))
+        return ~(tf.gather(self._space, ids) & followed)
 
     def tokenize(self, texts: TFTensor) -> TFRagged:
         """Tokenize as the model does, texts of shape `(batch,)`."""
         tokens = self.model.tokenize(texts)
-        return tf.ragged.boolean_mask(tokens, self._kept(tokens))
+        return ragged.keep_in_rows(tokens, self._kept(tokens))
 
     def tokenize_with_offsets(
         self, texts: TFTensor
@@ -89,7 +90,7 @@ class SentinelSpaces(tf.Module):
         """Tokenize as the model does, texts of shape `(batch,)`, with offsets."""
         parts = self.model.tokenize_with_offsets(texts)
         kept = self._kept(parts[0])
-        tokens, starts, ends = (tf.ragged.boolean_mask(part, kept) for part in parts)
+        tokens, starts, ends = (ragged.keep_in_rows(part, kept) for part in parts)
         return tokens, starts, ends
 
     def detokenize(self, tokens: TFTensor) -> TFTensor:

@@ -9,6 +9,7 @@ from typing import Any
 import keras_hub
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.autograph import as_written
 from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
 from keras_bertfam.tokenizers.added_tokens import (
@@ -126,8 +127,10 @@ class TextTokenizer(PlainInGrain, PresetTokenizer):
         if not new:
             return super().detokenize(inputs)
         with tf.device("CPU:0"):
-            ragged = isinstance(inputs, tf.RaggedTensor)
-            ids = inputs if ragged else tf.ragged.constant(_as_lists(inputs), tf.int32)
+            is_ragged = isinstance(inputs, tf.RaggedTensor)
+            ids = (
+                inputs if is_ragged else tf.ragged.constant(_as_lists(inputs), tf.int32)
+            )
             single = ids.shape.rank == 1
             ids = tf.cast(ids, tf.int32)
             rows = tf.RaggedTensor.from_tensor(ids[None]) if single else ids
@@ -228,22 +231,19 @@ def _as_lists(inputs):
 @as_written
 def _text_and_tokens(rows, size, new, detokenize, gap):
     """Read runs of the model's ids, and put the tokens between them."""
-    flat, row = rows.flat_values, rows.value_rowids()
+    flat, row = rows.flat_values, ragged.row_ids(rows)
     added = flat >= size
     # A part begins with each added token, after it, and with each row.
     one = tf.ones_like(added[:1])
     follows = tf.concat([one, added[:-1] | (row[1:] != row[:-1])], 0)
     first = added | follows
-    parts = tf.RaggedTensor.from_value_rowids(
-        flat, tf.cumsum(tf.cast(first, tf.int64)) - 1
-    )
-    own = tf.boolean_mask(added, first)
-    words = tf.gather(new, tf.maximum(tf.boolean_mask(flat, first) - size, 0))
-    kept = tf.ragged.boolean_mask(parts, parts < size)
+    ones = tf.cast(first, tf.int64)
+    parts = ragged.from_row_ids(flat, tf.cumsum(ones) - 1, tf.reduce_sum(ones))
+    own = ragged.keep(added, first)
+    words = tf.gather(new, tf.maximum(ragged.keep(flat, first) - size, 0))
+    kept = ragged.keep_in_rows(parts, ~added)
     text = tf.where(own, words, tf.convert_to_tensor(detokenize(kept), tf.string))
-    pieces = tf.RaggedTensor.from_value_rowids(
-        text, tf.boolean_mask(row, first), rows.nrows()
-    )
+    pieces = ragged.from_row_ids(text, ragged.keep(row, first), rows.nrows())
     return tf.strings.reduce_join(pieces, 1, separator=gap)
 
 
@@ -297,11 +297,9 @@ def rows_between(
     own: Any = tokens
     if tokenizer.compute_dtype != "string":
         own = [int(tokenizer.token_to_id(token)) for token in tokens]
-    own = tf.gather(own, tf.boolean_mask(parts.numbers.flat_values, parts.is_token))
-    own = tf.RaggedTensor.from_row_lengths(
-        tf.cast(own, rows.dtype), tf.cast(parts.is_token, tf.int64)
-    )
-    return parts.texts.with_flat_values(tf.concat([rows, own], 1)).merge_dims(1, 2)
+    own = tf.gather(own, ragged.keep(parts.numbers.flat_values, parts.is_token))
+    rows = ragged.fill_rows(rows, parts.is_token, tf.cast(own, rows.dtype))
+    return ragged.merge_inner(parts.texts.with_flat_values(rows))
 
 
 @as_written
@@ -322,20 +320,20 @@ def tokenize_by(tokenizer: Tokenizer, inputs: Any, rows_of: Rows) -> Any:
         ValueError: for what isn't strings.
     """
     with tf.device("CPU:0"):
-        ragged = isinstance(inputs, tf.RaggedTensor)
-        texts = inputs if ragged else tf.convert_to_tensor(inputs)
+        is_ragged = isinstance(inputs, tf.RaggedTensor)
+        texts = inputs if is_ragged else tf.convert_to_tensor(inputs)
         if texts.dtype != tf.string:
             raise ValueError(
                 f"`inputs` must be strings. Received: dtype={texts.dtype.name}."
             )
-        flat = texts.flat_values if ragged else tf.reshape(texts, [-1])
+        flat = texts.flat_values if is_ragged else tf.reshape(texts, [-1])
         parts = split_at_tokens(tokenizer, flat)
         if parts is None:
             rows = rows_of(flat)
         else:
             found = [token.content for token in found_in_texts(tokenizer)]
             rows = rows_between(tokenizer, parts, found, rows_of)
-        if ragged:
+        if is_ragged:
             rows = texts.with_flat_values(rows)
         elif texts.shape.rank == 0:
             rows = rows[0]
@@ -343,7 +341,7 @@ def tokenize_by(tokenizer: Tokenizer, inputs: Any, rows_of: Rows) -> Any:
             sizes = tf.shape(texts, tf.int64)
             for axis in range(texts.shape.rank - 1, 0, -1):
                 rows = tf.RaggedTensor.from_uniform_row_length(
-                    rows, sizes[axis], tf.reduce_prod(sizes[:axis])
+                    rows, sizes[axis], tf.reduce_prod(sizes[:axis]), validate=False
                 )
         length = tokenizer.sequence_length
         if length is None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.autograph import as_written
 from keras_bertfam.text_files.reading import WHITE_SPACE as WHITE_SPACE_CHARACTERS
 from keras_bertfam.text_files.reading import between_brackets, check_head
@@ -128,7 +129,7 @@ def split_units(texts: TFTensor) -> TFRagged:
     units = tf.strings.split(
         tf.strings.regex_replace(texts, _BORDER, rf"{CUT}\1{CUT}"), CUT
     )
-    return tf.ragged.boolean_mask(units, units != "")
+    return ragged.keep_in_rows(units, units.flat_values != "")
 
 
 def units_of(texts: list[str]) -> list[list[str]]:

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
 from keras_bertfam.presets.checkpoints.reading import vocabulary_lines
 from keras_bertfam.tokenizers.steps import (
@@ -198,7 +199,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
         else:
             words, _ = split_by(self.clean_texts(texts), self.pre_tokenizer)
             pieces = self._fast_bert.tokenize(words.flat_values)
-            tokens = words.with_flat_values(pieces).merge_dims(1, 2)
+            tokens = ragged.merge_inner(words.with_flat_values(pieces))
         (tokens,) = self._without_long_words(tokens)
         if self.compute_dtype == "string":
             return tokens.with_flat_values(
@@ -224,10 +225,10 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
             return self._without_long_words(*tokens)
         words, first = split_by(self.clean_texts(texts), self.pre_tokenizer)
         tokens, *bounds = self._fast_bert.tokenize_with_offsets(words.flat_values)
-        first = tf.gather(first.flat_values, tokens.value_rowids())
+        first = tf.gather(first.flat_values, ragged.row_ids(tokens))
         bounds = [x.with_flat_values(x.flat_values + first) for x in bounds]
         return self._without_long_words(
-            *(words.with_flat_values(x).merge_dims(1, 2) for x in (tokens, *bounds))
+            *(ragged.merge_inner(words.with_flat_values(x)) for x in (tokens, *bounds))
         )
 
     def _without_long_words(self, tokens, *bounds):
@@ -257,9 +258,9 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
                 last = tf.gather(tf.math.segment_max(ends.flat_values, word), word)
                 ends = tf.where(long, last, ends.flat_values)
                 values += [starts.flat_values, ends]
-            kept = tokens.with_flat_values(~(long & inner))
+            kept = ~(long & inner)
             return tuple(
-                tf.ragged.boolean_mask(tokens.with_flat_values(x), kept) for x in values
+                ragged.keep_in_rows(tokens.with_flat_values(x), kept) for x in values
             )
 
         given = (tokens, *bounds)

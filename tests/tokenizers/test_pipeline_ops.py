@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.presets.tokenizer_presets import has_vocabulary
+from keras_bertfam.tokenizers import merging
 from keras_bertfam.tokenizers.pipeline_ops import (
     as_graph_layer,
     token_strings,
@@ -82,13 +83,13 @@ def test_text_goes_on_after_a_zero_byte():
 @pytest.mark.slow
 def test_eager_calls_run_the_graph_that_was_traced_once(monkeypatch):
     tokenizer = as_graph_layer(as_graph_layer(byte_pair_tokenizer()))
-    loops, merge = [], tokenizer._bpe_merge_tf
+    loops, merge = [], merging._merge
 
-    def count(words):
-        loops.append(words)
-        return merge(words)
+    def count(tokenizer, letters):
+        loops.append(letters)
+        return merge(tokenizer, letters)
 
-    monkeypatch.setattr(tokenizer, "_bpe_merge_tf", count)
+    monkeypatch.setattr(merging, "_merge", count)
     texts = ["at mat", "", "mat\0at", "tam"]
     expected = ids(tokenizer, texts)
     for given in (texts, tuple(texts), np.array(texts), tf.constant(texts)):
