@@ -37,12 +37,20 @@ def row_ids(rows: TFRagged) -> TFTensor:
 
 
 def keep(values: TFTensor, chosen: TFTensor) -> TFTensor:
-    """Keep some elements of the first axis; `chosen`, bool, says which."""
-    return tf.gather(values, tf.where(chosen)[:, 0])
+    """Keep what `chosen`, bool, says, as `tf.boolean_mask` does."""
+    values, chosen = tf.convert_to_tensor(values), tf.convert_to_tensor(chosen)
+    values.shape[: chosen.shape.rank].assert_is_compatible_with(chosen.shape)
+    return tf.gather_nd(values, tf.where(chosen))
+
+
+def keep_in_matrix(matrix: TFTensor, chosen: TFTensor) -> TFRagged:
+    """Make rows of some values of a dense matrix; `chosen` is of its shape."""
+    lengths = tf.reduce_sum(tf.cast(chosen, tf.int64), 1)
+    return from_lengths(keep(matrix, chosen), lengths)
 
 
 def keep_in_rows(rows: TFRagged, chosen: TFTensor) -> TFRagged:
-    """Keep some values of the rows of a matrix; `chosen` is of its flat values."""
+    """Keep some values of the rows of a ragged one; `chosen` is of its flat values."""
     before = tf.cumsum(tf.cast(tf.concat([[False], chosen], 0), rows.row_splits.dtype))
     return tf.RaggedTensor.from_row_splits(
         keep(rows.flat_values, chosen),
@@ -71,6 +79,53 @@ def fill_rows(rows: TFRagged, empty: TFTensor, values: TFTensor) -> TFRagged:
     count = tf.size(lengths, lengths.dtype)
     place = tf.where(empty, count + tf.cumsum(own) - 1, tf.range(count))
     return tf.gather(both, place)
+
+
+def concat(parts: list[Any]) -> TFRagged:
+    """Join rows side by side, as `tf.concat(parts, 1)` does.
+
+    Args:
+        parts: list of tensors of shape `(rows, None)`, at least one of them ragged. The
+            values of all may have more axes.
+    """
+    counts = (x.nrows() for x in parts if isinstance(x, tf.RaggedTensor))
+    count = tf.cast(next(counts), tf.int64)
+    values, lengths = [], []
+    for part in parts:
+        if isinstance(part, tf.RaggedTensor):
+            values.append(part.values)
+            lengths.append(tf.cast(part.row_lengths(), tf.int64))
+        else:
+            values.append(tf.reshape(part, [-1, *part.shape[2:]]))
+            lengths.append(tf.fill([count], tf.shape(part, tf.int64)[1]))
+    below = from_lengths(tf.concat(values, 0), tf.concat(lengths, 0))
+    # The first rows of all parts come first, then the second ones.
+    number = tf.range(len(parts), dtype=tf.int64)
+    order = tf.range(count)[:, None] + count * number
+    beside = tf.gather(below, tf.reshape(order, [-1]))
+    splits = tf.gather(beside.row_splits, tf.range(count + 1) * len(parts))
+    return tf.RaggedTensor.from_row_splits(beside.values, splits, validate=False)
+
+
+def head(rows: TFRagged, sizes: TFTensor) -> TFRagged:
+    """Take the first `sizes[i]` values of each row `i` of a matrix, or all."""
+    starts = rows.row_starts()
+    ends = tf.minimum(starts + tf.cast(sizes, starts.dtype), rows.row_limits())
+    places = tf.ragged.range(starts, ends)
+    return places.with_flat_values(tf.gather(rows.values, places.flat_values))
+
+
+def groups(rows: TFRagged, size: int | TFTensor) -> TFRagged:
+    """Make groups of so many rows each, `(batch, size, None)`."""
+    return tf.RaggedTensor.from_uniform_row_length(rows, size, validate=False)
+
+
+def longest(rows: TFRagged) -> TFTensor:
+    """Measure the longest row of the last ragged dimension, 0 without rows."""
+    while isinstance(rows.values, tf.RaggedTensor):
+        rows = rows.values
+    splits = rows.row_splits
+    return tf.reduce_max(tf.concat([splits[1:] - splits[:-1], [0]], 0))
 
 
 def merge_inner(rows: TFRagged) -> TFRagged:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.export.signatures import serving_signatures
 from keras_bertfam.models.decoder import DecoderBackbone
 from keras_bertfam.models.families.transformer_xl import TransformerXLBackbone
@@ -131,7 +132,7 @@ def _signatures(tokenizer, answer, example, specials=False, most=None):
         return tf.concat([before, tokens, after], 1)
 
     def of_rows(token_ids, padding_mask):
-        return answer(tf.ragged.boolean_mask(token_ids, padding_mask))
+        return answer(ragged.keep_in_matrix(token_ids, padding_mask))
 
     in_graph_of_its_own = tf.function(encode, autograph=False)
     row = in_graph_of_its_own(tf.constant([example])).to_tensor().numpy()
@@ -227,7 +228,7 @@ def _writer(
             said &= written != token
         count = settings.num_return_sequences
         of_texts = (tf.reshape(x, (-1, length - first)) for x in (written, said))
-        texts = tokenizer.detokenize(tf.ragged.boolean_mask(*of_texts))
+        texts = tokenizer.detokenize(ragged.keep_in_matrix(*of_texts))
         outputs = {
             "text": tf.reshape(texts, (-1, count)),
             "token_ids": tf.where(kept, written, tokenizer.pad_token_id),

@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.export.signatures import serving_signatures, token_signatures
 from keras_bertfam.layers.data.streams.word_streams import with_sentence_tokens
 from keras_bertfam.models.families.elmo import ElmoBackbone
@@ -31,7 +32,7 @@ def _word_signatures(tokenizer, answer, max_input_tokens=None, **options):
         return within(tokenizer.split_words(to_utf8(text)))
 
     def from_words(words):
-        return within(tf.ragged.boolean_mask(words, tf.not_equal(words, "")))
+        return within(ragged.keep_in_matrix(words, words != ""))
 
     text, words = ["A text to start with."], [["Words", "to", "start", "with"]]
     return {

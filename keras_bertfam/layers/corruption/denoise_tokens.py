@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_graph
 from keras_bertfam.layers.corruption.noise_masks import as_rows
@@ -275,7 +276,7 @@ def _as_texts(ids, inside):
     def cut():
         places = tf.cast(inside, tf.int32) * tf.range(1, width + 1)
         lengths = tf.maximum(tf.reduce_max(places, 1), 0)
-        return tf.boolean_mask(ids, tf.sequence_mask(lengths, width)), lengths
+        return ragged.keep(ids, tf.sequence_mask(lengths, width)), lengths
 
     # Rows of a stream are full, and these need no copy.
     return as_rows(*tf.cond(tf.reduce_all(inside[:, -1:]), whole, cut))

@@ -8,6 +8,7 @@ import math
 
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.layers.data.pairs.segments import uniform_below
 from keras_bertfam.layers.data.seeding import RNG
 from keras_bertfam.types import TFRagged, TFTensor
@@ -147,7 +148,7 @@ def budget_noise(lengths: TFTensor, rate: float, seed: TFTensor) -> TFRagged:
     """
     chosen = random_subset(lengths, _budgets(lengths, rate), seed)
     inside = tf.range(tf.shape(chosen)[1]) < lengths[:, None]
-    return as_rows(tf.boolean_mask(chosen, inside), lengths)
+    return as_rows(ragged.keep(chosen, inside), lengths)
 
 
 def poisson_spans(
@@ -180,9 +181,9 @@ def poisson_spans(
     number = tf.clip_by_value(number - 1, 0, tf.shape(anchors)[1] - 1)
     anchors = tf.gather(anchors, number, batch_dims=1)
     offset = tf.cumsum(lengths, exclusive=True)[:, None]
-    begin = tf.boolean_mask(offset + anchors, full)
-    limit = tf.boolean_mask((offset + lengths[:, None]) + 0 * anchors, full)
-    end = tf.minimum(begin + tf.boolean_mask(sizes, full), limit)
+    begin = ragged.keep(offset + anchors, full)
+    limit = ragged.keep((offset + lengths[:, None]) + 0 * anchors, full)
+    end = tf.minimum(begin + ragged.keep(sizes, full), limit)
     total = tf.reduce_sum(lengths)
     noise = cover(begin, end, total) > 0
     # A span that begins in another one is a part of it.

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.layers.corruption.noise_masks import random_places
 from keras_bertfam.layers.corruption.replacement import replace_tokens
 from keras_bertfam.layers.corruption.selection import (
@@ -83,7 +84,7 @@ def run_starts(noise: TFRagged) -> TFTensor:
 def _first_tokens(tokens):
     """Find the places of the first tokens of texts, int64, in ascending order."""
     begins = tokens.row_starts()
-    return tf.boolean_mask(begins, tokens.row_lengths() > 0)
+    return ragged.keep(begins, tokens.row_lengths() > 0)
 
 
 def count_up(tokens: TFRagged, steps: TFTensor) -> TFTensor:
@@ -266,7 +267,7 @@ def shuffle_tokens(tokens: TFRagged, seed: TFTensor) -> TFRagged:
     order = tf.argsort(tf.where(inside, scores, tf.int32.max), axis=1)
     order += tf.cumsum(lengths, exclusive=True)[:, None]
     return tokens.with_flat_values(
-        tf.gather(tokens.flat_values, tf.boolean_mask(order, inside))
+        tf.gather(tokens.flat_values, ragged.keep(order, inside))
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.layers.data.seeding import RNG
 from keras_bertfam.types import TFTensor
 
@@ -128,7 +129,7 @@ def group_neighbours(
     group = tf.cumsum(tf.cast(begins, tf.int32)) - 1
     position = tf.cast(where[:, 1], tf.int32)
     first, last = (
-        tf.gather(tf.boolean_mask(position, border), group) for border in (begins, ends)
+        tf.gather(ragged.keep(position, border), group) for border in (begins, ends)
     )
     return group, first, last
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.types import TFTensor
 
 # In tags: a word without a label, as in `transformers`' and PyTorch's losses.
@@ -125,7 +126,7 @@ def class_sets(
             hot = tf.cast(y, tf.float32)
             return check_values(hot, y, (hot == 0) | (hot == 1), "zeros and ones")
         y = tf.RaggedTensor.from_tensor(y)
-    rows = y.value_rowids()
+    rows = ragged.row_ids(y)
     eager = tf.executing_eagerly()
     numbers = class_numbers(
         y.flat_values, num_classes, label_names, rows.numpy() if eager else None
@@ -170,7 +171,7 @@ def check_values(
             `tf.errors.InvalidArgumentError`.
     """
     message = f"`{name}` must be {expected}. Received:"
-    others = tf.boolean_mask(tf.reshape(y, [-1]), tf.reshape(~valid, [-1]))
+    others = ragged.keep(tf.reshape(y, [-1]), tf.reshape(~valid, [-1]))
     if tf.executing_eagerly():
         if len(others):
             where = ""

@@ -115,6 +115,14 @@ _TASKS = (
     "TextRegressor",
     "TextClassifier",
 )
+# What folders say they are, the last one being PyLate's.
+_MODEL_TYPES = (
+    "SentenceTransformer",
+    "SparseEncoder",
+    "MultiVectorEncoder",
+    "CrossEncoder",
+    "ColBERT",
+)
 # The modules of a folder, in their order, and those that it must have.
 _DENSE = ("Transformer", "Pooling", "Dense", "Normalize"), ("Transformer",)
 _SPARSE = (("Transformer", "SpladePooling"),) * 2
@@ -144,6 +152,11 @@ def open_source(path: Path) -> CheckpointSource:
     kinds = [kind for kind, _ in modules]
     file = _file(path, PROMPTS)
     whole = {} if file is None else _accounted(file, PROMPTS)
+    if whole.get("model_type", _MODEL_TYPES[0]) not in _MODEL_TYPES:
+        expected = f"one of {', '.join(_MODEL_TYPES)}"
+        raise unfit(
+            os.path.join(path, PROMPTS), "model_type", expected, whole["model_type"]
+        )
     prefixes = [whole.get(f"{role}_prefix") for role in ("query", "document")]
     # PyLate's older folders don't say what they are.
     of_pylate = whole.get("model_type") == "ColBERT" or any(prefixes)

@@ -5,9 +5,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.data.labels import check_values, finite_numbers
-from keras_bertfam.layers.data.pairs.segments import head, truncated_lengths
+from keras_bertfam.layers.data.pairs.segments import truncated_lengths
 from keras_bertfam.layers.data.pipeline_warnings import count_cut
 from keras_bertfam.layers.data.user_inputs import as_label_tensor, as_strings
 from keras_bertfam.serving import Signature, row_signatures, strings
@@ -109,7 +110,7 @@ class CrossEncoderPreprocessor(FineTuningPreprocessor):
         segments = _cut(segments, self.sequence_length - self._layout.specials(2))
         size = passages.shape[1] or tf.cast(number, tf.int64)
         return {
-            name: tf.RaggedTensor.from_uniform_row_length(value, size)
+            name: ragged.groups(value, size)
             for name, value in self.lay_out(segments).items()
         }
 
@@ -214,7 +215,10 @@ def _cut(segments, budget):
     ours, theirs = truncated_lengths(first, second, budget)
     odd = (ours > theirs) & (ours < first) & (theirs < second) & (first <= second)
     odd = tf.cast(odd, tf.int32)
-    return [head(segments[0], ours - odd), head(segments[1], theirs + odd)]
+    return [
+        ragged.head(segments[0], ours - odd),
+        ragged.head(segments[1], theirs + odd),
+    ]
 
 
 def score_signatures(

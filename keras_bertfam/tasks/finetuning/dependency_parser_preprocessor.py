@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.labels import (
     NO_LABEL,
@@ -100,8 +101,8 @@ class DependencyParserPreprocessor(WordsPreprocessor):
             if tf.executing_eagerly():
                 given = tf.not_equal(words, "")
                 sizes = tf.reduce_sum(tf.cast(given, tf.int32), -1, keepdims=True)
-                sizes = tf.boolean_mask(tf.broadcast_to(sizes, tf.shape(given)), given)
-                self._numbers(tf.boolean_mask(labels, given), sizes)
+                sizes = ragged.keep(tf.broadcast_to(sizes, tf.shape(given)), given)
+                self._numbers(ragged.keep(labels, given), sizes)
             return labels
         nested = not all(isinstance(word, str) for word in x)
         x, y = (x, y) if nested else ([x], [y])
@@ -160,7 +161,7 @@ class DependencyParserPreprocessor(WordsPreprocessor):
             "of heads that are 0 or the number of a word of their sentence",
             rows=rows,
         )
-        given = tf.boolean_mask(relations, labelled)
+        given = ragged.keep(relations, labelled)
         if rows is not None and tf.executing_eagerly():
             rows = np.asarray(rows)[labelled.numpy()].tolist()
         numbers = class_numbers(given, self.num_classes, self.label_names, rows)
@@ -184,8 +185,8 @@ class DependencyParserPreprocessor(WordsPreprocessor):
         if sample_weight is None:
             sample_weight = tf.ones(tf.shape(x)[:1])
         given = tf.not_equal(x, "")
-        pairs = tf.ragged.boolean_mask(y, given)
-        row_of = pairs.value_rowids()
+        pairs = ragged.keep_in_matrix(y, given)
+        row_of = ragged.row_ids(pairs)
         sizes = tf.cast(tf.gather(pairs.row_lengths(), row_of), tf.int32)
         heads, relations = self._numbers(pairs.values, sizes)
         own = tf.equal(heads, 1 + _places(pairs))
@@ -196,7 +197,7 @@ class DependencyParserPreprocessor(WordsPreprocessor):
             "of heads that are other words",
         )
         if sample_weight.shape.rank == 2:
-            weights = tf.ragged.boolean_mask(sample_weight, given).flat_values
+            weights = ragged.keep_in_matrix(sample_weight, given).flat_values
         else:
             weights = tf.gather(sample_weight, row_of)
         weights = tf.cast(weights, tf.float32)
@@ -204,11 +205,10 @@ class DependencyParserPreprocessor(WordsPreprocessor):
         inside = features["word_mask"]
         seen = tf.reduce_sum(tf.cast(inside, tf.int32), 1)
         heads, relations, weights = (
-            self._most(tf.RaggedTensor.from_row_splits(part, pairs.row_splits))
-            for part in (heads, relations, weights)
+            self._most(pairs.with_values(part)) for part in (heads, relations, weights)
         )
         # A head that was cut, or a word without a label, has no part in the loss.
-        there = heads.flat_values <= tf.gather(seen, heads.value_rowids())
+        there = heads.flat_values <= tf.gather(seen, ragged.row_ids(heads))
         there &= tf.not_equal(relations.flat_values, NO_LABEL)
         kept = tf.cast(there & inside.flat_values, tf.float32)
         features["word_heads"] = heads.with_values(tf.where(there, heads.values, 0))
@@ -227,9 +227,9 @@ def _as_head(head, row):
     )
 
 
-def _places(ragged):
+def _places(rows):
     """Number the values of each row of a ragged tensor, from 0."""
-    starts = tf.gather(ragged.row_starts(), ragged.value_rowids())
+    starts = tf.gather(rows.row_starts(), ragged.row_ids(rows))
     return tf.range(tf.shape(starts)[0]) - tf.cast(starts, tf.int32)
 
 

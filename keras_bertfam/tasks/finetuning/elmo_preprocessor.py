@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     TextClassifierPreprocessor,
 )
@@ -103,7 +104,7 @@ class ElmoTokenClassifierPreprocessor(_Characters, TokenClassifierPreprocessor):
     """
 
     def features(self, x: Any) -> dict[str, TFTensor]:
-        given = tf.ragged.boolean_mask(x, tf.not_equal(x, ""))
+        given = ragged.keep_in_matrix(x, x != "")
         words = self._most(given)
         budget = self.sequence_length - self._layout.specials(1)
         row = self.lay_out([words[:, :budget]])

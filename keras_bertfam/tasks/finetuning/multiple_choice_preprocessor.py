@@ -6,13 +6,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.data.labels import (
     check_labels,
     class_numbers,
     one_each,
 )
-from keras_bertfam.layers.data.pairs.segments import head
 from keras_bertfam.layers.data.pipeline_warnings import count_cut
 from keras_bertfam.layers.data.user_inputs import (
     as_columns,
@@ -150,10 +150,10 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
         room = budget - tf.cast(second.row_lengths(), tf.int32)
         over = long | (tf.cast(first.row_lengths(), tf.int32) > room)
         count_cut(over, "choices with their contexts")
-        first = head(first, room)
+        first = ragged.head(first, room)
         size = choices.shape[1] or tf.cast(number, tf.int64)
         return {
-            name: tf.RaggedTensor.from_uniform_row_length(value, size)
+            name: ragged.groups(value, size)
             for name, value in self.lay_out([first, second]).items()
         }
 

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.labels import check_values
@@ -164,13 +165,11 @@ class RelationClassifierPreprocessor(LabelledPreprocessor):
         pieces = self.tokenize(parts)
         known = self.tokenizer.vocabulary_size() + len(self._layout.new_tokens)
         rows = tf.shape(order)[0]
-        markers = tf.RaggedTensor.from_row_lengths(
+        markers = ragged.from_lengths(
             tf.cast(tf.reshape(known + order, [-1]), pieces.dtype),
             tf.tile(tf.constant([1, 1, 1, 1, 0], tf.int64), [rows]),
         )
-        ids = tf.RaggedTensor.from_uniform_row_length(
-            tf.concat([pieces, markers], 1), 5
-        ).merge_dims(1, 2)
+        ids = ragged.merge_inner(ragged.groups(ragged.concat([pieces, markers]), 5))
         row = self.lay_out([self._nearest(ids, known)])
         begin = [_position(row["token_ids"], known + k) for k in (0, 2)]
         return {**row, "word_positions": tf.stack(begin, 1)}
@@ -197,7 +196,7 @@ class RelationClassifierPreprocessor(LabelledPreprocessor):
         far = tf.where(core & fits[:, None], 0, far)
         far = tf.where(dense < 0, tf.int32.max, far)
         rank = tf.argsort(tf.argsort(far, axis=1, stable=True), axis=1)
-        return tf.ragged.boolean_mask(dense, (rank < budget) & (dense >= 0))
+        return ragged.keep_in_matrix(dense, (rank < budget) & (dense >= 0))
 
     @as_written
     def from_dataset(self, data: TFDataset) -> TFDataset:

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.labels import (
@@ -125,19 +126,13 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
 
     def features(self, x: Any) -> dict[str, TFTensor]:
         budget = self.sequence_length - self._layout.specials(1)
-        parts = [self.tokenize(text) for text in tf.nest.flatten(x)]
-        rows = self.lay_out(truncate_pair([tf.concat(parts, 0)], budget))
-        texts = len(parts)
-        if texts == 1:
+        columns = tf.nest.flatten(x)
+        # The texts of a tuple are beside each other.
+        texts = tf.reshape(tf.stack(columns, 1), [-1])
+        rows = self.lay_out(truncate_pair([self.tokenize(texts)], budget))
+        if len(columns) == 1:
             return rows
-        count = tf.cast(parts[0].nrows(), tf.int32)
-        order = tf.range(count)[:, None] + count * tf.range(texts)
-        return {
-            name: tf.RaggedTensor.from_uniform_row_length(
-                tf.gather(value, tf.reshape(order, [-1])), texts
-            )
-            for name, value in rows.items()
-        }
+        return {name: ragged.groups(x, len(columns)) for name, x in rows.items()}
 
     def as_tensors(self, x: Any) -> Any:
         return as_texts(x, most=None)
@@ -255,15 +250,12 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
         self, x: dict[str, TFTensor], y: TFTensor, sample_weight: TFTensor
     ) -> dict[str, TFTensor]:
         if x["token_ids"].shape.rank == 2:
-            x = {
-                name: tf.RaggedTensor.from_uniform_row_length(value, 1)
-                for name, value in x.items()
-            }
+            x = {name: ragged.groups(value, 1) for name, value in x.items()}
         texts = x["token_ids"].shape[1]
         sizes = x["token_ids"].values.row_lengths()
         column = tf.repeat(tf.range(tf.size(sizes)) % texts, sizes)
         lengths = tf.reshape(tf.cast(sizes, tf.int32), [-1, texts])
-        parts = {name: value.merge_dims(1, 2) for name, value in x.items()}
+        parts = {name: ragged.merge_inner(value) for name, value in x.items()}
         return {
             **parts,
             "column": parts["token_ids"].with_flat_values(column),

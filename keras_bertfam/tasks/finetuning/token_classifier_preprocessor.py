@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.labels import (
     NO_LABEL,
@@ -111,7 +112,7 @@ class TokenClassifierPreprocessor(WordsPreprocessor):
             rows = [row for row, labels in enumerate(y) for _ in labels]
             kept = have_labels(labels).numpy()
             rows = [row for row, keep in zip(rows, kept, strict=True) if keep]
-            labels = tf.boolean_mask(labels, kept)
+            labels = ragged.keep(labels, kept)
             class_numbers(labels, self.num_classes, self.label_names, rows)
         blank = "" if flat and isinstance(flat[0], (str, bytes)) else 0
         filled = tf.convert_to_tensor(filled_up(y, blank))
@@ -142,7 +143,7 @@ class TokenClassifierPreprocessor(WordsPreprocessor):
         if not flat:
             return [], []
         counts = [len(words) for words in checked]
-        words = tf.RaggedTensor.from_row_lengths(flat, counts)
+        words = ragged.from_lengths(flat, counts)
         with tf.device("CPU:0"):
             begins, sizes = self._begins_in_graph(words, tf.constant(whole))
         owner_of = words.value_rowids().numpy()
@@ -181,24 +182,22 @@ class TokenClassifierPreprocessor(WordsPreprocessor):
         full = tf.fill(tf.shape(columns)[1:], self._budget)  # a sentence begins a part
         _, begins = tf.scan(take, columns, (full, full > 0))
         given = tf.sequence_mask(words.row_lengths(), tf.shape(columns)[0])
-        return tf.boolean_mask(tf.transpose(begins), given), sizes.flat_values
+        return ragged.keep(tf.transpose(begins), given), sizes.flat_values
 
     def _cut(self, x, y, sample_weight=None):
         """Cut a dense batch of sentences to one of their parts."""
         given = tf.not_equal(x, "")
-        words, *others = (tf.ragged.boolean_mask(part, given) for part in (x, y))
+        words, *others = (ragged.keep_in_matrix(part, given) for part in (x, y))
         if sample_weight is not None and sample_weight.shape.rank == 1:
-            of_words = tf.gather(sample_weight, words.value_rowids())
+            of_words = tf.gather(sample_weight, ragged.row_ids(words))
             others.append(words.with_values(of_words))
         elif sample_weight is not None:
-            others.append(tf.ragged.boolean_mask(sample_weight, given))
+            others.append(ragged.keep_in_matrix(sample_weight, given))
         begins, _ = self._begins(words, False)
         number = tf.cumsum(tf.cast(begins, tf.int64)) - 1
         count = tf.reduce_sum(tf.cast(begins, tf.int64))
         return tuple(
-            tf.RaggedTensor.from_value_rowids(
-                part.flat_values, number, count
-            ).to_tensor()
+            ragged.from_row_ids(part.flat_values, number, count).to_tensor()
             for part in (words, *others)
         )
 
@@ -241,11 +240,11 @@ class TokenClassifierPreprocessor(WordsPreprocessor):
     ) -> dict[str, TFTensor]:
         ids, inside = x["token_ids"], x["word_mask"].flat_values
         places = x["word_positions"] + tf.cast(ids.row_starts(), tf.int32)[:, None]
-        at = tf.boolean_mask(places.flat_values, inside)[:, None]
+        at = ragged.keep(places.flat_values, inside)[:, None]
 
         def by_token(words):
             blank = tf.zeros_like(ids.flat_values, words.dtype)
-            values = tf.boolean_mask(words.flat_values, inside)
+            values = ragged.keep(words.flat_values, inside)
             return ids.with_flat_values(tf.tensor_scatter_nd_update(blank, at, values))
 
         rest = {name: value for name, value in x.items() if name not in BY_WORD}
@@ -256,14 +255,14 @@ class TokenClassifierPreprocessor(WordsPreprocessor):
             sample_weight = tf.ones(tf.shape(x)[:1])
         given = tf.not_equal(x, "")
         if sample_weight is not None and sample_weight.shape.rank == 2:
-            sample_weight = tf.ragged.boolean_mask(sample_weight, given)
+            sample_weight = ragged.keep_in_matrix(sample_weight, given)
         if y is not None:
-            y = tf.ragged.boolean_mask(y, given)
+            y = ragged.keep_in_matrix(y, given)
             labelled = have_labels(y.flat_values)
             if isinstance(sample_weight, tf.RaggedTensor):
                 weights = sample_weight.flat_values
             else:
-                weights = tf.gather(sample_weight, y.value_rowids())
+                weights = tf.gather(sample_weight, ragged.row_ids(y))
             weights = tf.cast(weights, tf.float32) * tf.cast(labelled, tf.float32)
             sample_weight = y.with_values(weights)
             first = self.label_names[0] if y.dtype == tf.string else 0

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.pipeline_warnings import count_cut
 from keras_bertfam.layers.data.user_inputs import as_strings
@@ -43,22 +44,26 @@ class WordsPreprocessor(LabelledPreprocessor):
         return self.sequence_length - self._layout.specials(1)
 
     def features(self, x: Any) -> dict[str, TFTensor]:
-        given = tf.ragged.boolean_mask(x, tf.not_equal(x, ""))
+        given = ragged.keep_in_matrix(x, x != "")
         words = self._most(given)
         prefix = word_prefix(self.tokenizer)
         pieces = _at_least_one(
             self.tokenize(prefix + words.flat_values), stand_in_id(self.tokenizer)
         )
-        offsets = words.with_values(tf.cast(pieces.row_starts(), tf.int32))
-        begins = tf.gather(tf.pad(offsets.flat_values, [[0, 1]]), words.row_starts())
-        places = offsets - begins[:, None]
+        # Where the pieces of each word begin, and those of its row.
+        offsets = tf.cast(pieces.row_splits, tf.int32)
+        begins = tf.gather(
+            offsets, tf.gather(words.row_starts(), ragged.row_ids(words))
+        )
+        places = offsets[:-1] - begins
         budget = self._budget
-        row = self.lay_out([words.with_values(pieces).merge_dims(1, 2)[:, :budget]])
-        inside = tf.less(places, budget)
+        tokens = ragged.merge_inner(words.with_values(pieces))
+        row = self.lay_out([ragged.head(tokens, budget)])
+        fits = places < budget
+        inside = words.with_values(fits)
         self.count_cut(given, inside)
-        places += self._layout.first
-        fits = tf.cast(inside, tf.int32)
-        return {**row, "word_positions": places * fits, "word_mask": inside}
+        places = tf.where(fits, places + self._layout.first, 0)
+        return {**row, "word_positions": words.with_values(places), "word_mask": inside}
 
     def count_cut(self, given: TFRagged, inside: TFRagged) -> None:
         """Count sentences with words that don't begin in their rows."""
@@ -71,8 +76,9 @@ class WordsPreprocessor(LabelledPreprocessor):
         weights = tf.cast(sample_weight, tf.float32)
         mask = tf.cast(x["word_mask"], tf.float32)
         if weights.shape.rank == 1:
-            return mask * weights[:, None]
-        return mask * self._most(weights)
+            of_words = tf.gather(weights, ragged.row_ids(mask))
+            return mask.with_values(mask.values * of_words)
+        return mask.with_values(mask.values * self._most(weights).values)
 
     def as_weights(self, sample_weight: Any) -> TFTensor:
         if isinstance(sample_weight, tf.RaggedTensor):
@@ -137,10 +143,7 @@ def _at_least_one(pieces, stand_in):
     """Put a piece that stands in where words have none."""
     empty = tf.equal(pieces.row_lengths(), 0)
     count = tf.reduce_sum(tf.cast(empty, tf.int32))
-    masks = tf.RaggedTensor.from_row_lengths(
-        tf.fill([count], stand_in), tf.cast(empty, tf.int64)
-    )
-    return tf.concat([pieces, masks], 1)
+    return ragged.fill_rows(pieces, empty, tf.fill([count], stand_in))
 
 
 def check_by_word(x: Sequence[Any], y: Sequence[Any]) -> None:

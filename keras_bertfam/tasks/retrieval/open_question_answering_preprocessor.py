@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.pairs.questions import (
@@ -12,7 +13,6 @@ from keras_bertfam.layers.data.pairs.questions import (
     make_windows,
     span_targets,
 )
-from keras_bertfam.layers.data.pairs.segments import head
 from keras_bertfam.layers.data.pipeline_warnings import count_cut
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.layers.data.rows.batches import Batcher, fill_up, pad_rows
@@ -236,7 +236,7 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
         parts = tokenize_with_offsets(self.tokenizer, texts)
         room = tf.gather(room, each)
         count_cut(tf.cast(parts[0].row_lengths(), tf.int32) > room, "passages")
-        ids, starts, ends = (head(part, room) for part in parts)
+        ids, starts, ends = (ragged.head(part, room) for part in parts)
         windows = make_windows(
             tf.gather(asked, each),
             ids,

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.documents.marked_spans import (
     MARKS,
@@ -92,7 +93,7 @@ class Lexicon:
                 f"Received one with any of {sorted(MARKS.values())}."
             )
         units = split_units(to_utf8(texts))
-        units = tf.ragged.boolean_mask(units, ~_is_space(units))
+        units = ragged.keep_in_rows(units, ~_is_space(units.flat_values))
         sizes = units.row_lengths().numpy()
         for wrong, expected in (
             (sizes == 0, "not be empty"),
@@ -139,7 +140,7 @@ class Lexicon:
         skipped = _is_space(flat) | tf.strings.regex_full_match(flat, f"[{others}]")
         place = tf.where(~skipped)[:, 0]
         words = tf.gather(flat, place)
-        rows = tf.gather(pieces.value_rowids(), place)
+        rows = tf.gather(ragged.row_ids(pieces), place)
         # What is between marks of this kind is left alone, as are the marks.
         opens, closes = (tf.cast(words == m, tf.int32) for m in (opening, closing))
         depth = tf.cumsum(opens - closes, exclusive=True)
@@ -147,7 +148,7 @@ class Lexicon:
         inside = depth > tf.gather(depth, first)
         sizes = tf.where(inside, 0, self._longest(words, rows))
         begins = _first_come(sizes)
-        ends = tf.boolean_mask(tf.range(tf.size(sizes)) + sizes - 1, begins)
+        ends = ragged.keep(tf.range(tf.size(sizes)) + sizes - 1, begins)
         begins = tf.where(begins)[:, 0]
 
         def at(index):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.pipelines import PARALLEL
@@ -179,7 +180,7 @@ def split_sentences(documents: TFTensor, break_lines: bool = True) -> TFRagged:
     blank = tf.strings.regex_full_match(lines.flat_values, _BLANK)
     return tf.cond(
         tf.reduce_any(blank),
-        lambda: tf.ragged.boolean_mask(lines, lines.with_flat_values(~blank)),
+        lambda: ragged.keep_in_rows(lines, ~blank),
         lambda: lines,
     )
 
@@ -220,9 +221,9 @@ def sentences_of(
     tokens = tokenize(tokenizer, sentences.flat_values)
     lengths = tokens.row_lengths()
     full = lengths > 0
-    document = tf.boolean_mask(sentences.value_rowids(), full)
+    document = ragged.keep(ragged.row_ids(sentences), full)
     # Only empty rows go: `tf.ragged.boolean_mask` would copy all tokens.
-    lengths = tf.boolean_mask(lengths, full)
+    lengths = ragged.keep(lengths, full)
     return tf.RaggedTensor.from_row_lengths(
         tokens.values, lengths, validate=False
     ), document
@@ -308,7 +309,7 @@ def warn_if_short(sequence_length: int) -> Callable[[TFTensor, TFTensor], None]:
 
 def _follows_space(sentences):
     """Tell which sentences had a space before them, `(sentences,)`."""
-    document = sentences.value_rowids()
+    document = ragged.row_ids(sentences)
     inner = tf.equal(document[1:], document[:-1])
     spaced = ~tf.strings.regex_full_match(sentences.flat_values[:-1], _UNSPACED)
     return tf.pad(inner & spaced, [[1, 0]])[: tf.size(document)]

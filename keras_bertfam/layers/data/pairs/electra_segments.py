@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
 from keras_bertfam.corpora.row_kinds import RowKind
 from keras_bertfam.layers.data.pairs.segments import (
@@ -139,8 +140,8 @@ class ElectraSegments(SegmentBuilder):
         extra = coin(0.5, rows, seeds[1])
         first = _in_first(lengths, begin, ends, limit, extra)
         order = tf.argsort(2 * row + tf.cast(~first, tf.int32), stable=True)
-        ragged = tf.RaggedTensor.from_row_lengths(tokens, lengths)
-        tokens = tf.gather(ragged, order).flat_values
+        sentence_tokens = ragged.from_lengths(tokens, lengths)
+        tokens = tf.gather(sentence_tokens, order).flat_values
         sizes = [
             tf.math.unsorted_segment_sum(tf.where(x, lengths, 0), row, rows)
             for x in (first, ~first)
@@ -176,8 +177,8 @@ def _in_first(lengths, begin, ends, limit, extra):
         size = tf.gather(lengths, tf.where(valid, sentence, begin))
         fits = (first_size == 0) | (first_size + size < limit)
         to_first = fits | (second_is_empty & (first_size < limit) & extra)
-        index = tf.boolean_mask(sentence, valid)[:, None]
-        values = tf.boolean_mask(to_first, valid)
+        index = ragged.keep(sentence, valid)[:, None]
+        values = ragged.keep(to_first, valid)
         return (
             step + 1,
             first_size + tf.where(valid & to_first, size, 0),

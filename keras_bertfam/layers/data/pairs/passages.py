@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.corpora.row_kinds import RowKind
 from keras_bertfam.layers.data.documents.reading import continues, sentences_of
 from keras_bertfam.layers.data.pairs.segments import (
@@ -173,9 +174,9 @@ class TitledRows:
         return at, sizes, titled
 
 
-def _ranges(ragged):
+def _ranges(rows):
     """Find where each row begins in the flat values, and how long it is, int32."""
-    bounds = tf.cast(ragged.row_splits, tf.int32)
+    bounds = tf.cast(rows.row_splits, tf.int32)
     return bounds[:-1], bounds[1:] - bounds[:-1]
 
 
@@ -286,7 +287,7 @@ class InverseCloze(SegmentBuilder):
         begin = follow_pointers(following, 0)
         end = tf.gather(following, begin)
         several = end - begin > 1
-        begin, end = (tf.boolean_mask(x, several) for x in (begin, end))
+        begin, end = (ragged.keep(x, several) for x in (begin, end))
         title = None
         if self.titles:
             title = tf.gather(title_at, begin), tf.gather(title_size, begin)

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.documents.reading import (
     continues,
@@ -318,13 +319,7 @@ def truncate_pair(segments: list[TFRagged], budget: int) -> list[TFRagged]:
         return [segments[0][:, :budget]]
     first, second = lengths
     sizes = truncated_lengths(first, second, budget)
-    return [head(x, size) for x, size in zip(segments, sizes, strict=True)]
-
-
-def head(ragged: TFRagged, sizes: TFTensor) -> TFRagged:
-    """Take the first `sizes[i]` elements of each row `i`."""
-    inside = tf.ragged.range(ragged.row_lengths()) < tf.cast(sizes, tf.int64)[:, None]
-    return tf.ragged.boolean_mask(ragged, inside)
+    return [ragged.head(x, size) for x, size in zip(segments, sizes, strict=True)]
 
 
 def lay_out(
@@ -351,9 +346,12 @@ def lay_out(
         last = number == len(segments) - 1
         parts += [(segment, number), (end if last else between, number)]
     parts.insert(*((len(parts), (start, 2)) if layout.start_last else (0, (start, 0))))
-    ids = tf.concat([part for part, _ in parts], 1)
-    numbers = [_filled_like(part, number) for part, number in parts]
-    return {"token_ids": ids, "segment_ids": tf.concat(numbers, 1)}
+    row = ragged.concat([_numbered(part, number) for part, number in parts])
+    ids, numbers = tf.unstack(row.values, axis=1)
+    return {
+        "token_ids": row.with_values(ids),
+        "segment_ids": row.with_values(numbers),
+    }
 
 
 def special_ids(
@@ -377,7 +375,8 @@ def special_ids(
     )
 
 
-def _filled_like(x, value):
-    if isinstance(x, tf.RaggedTensor):
-        return x.with_flat_values(tf.fill(tf.shape(x.flat_values), value))
-    return tf.fill(tf.shape(x), value)
+def _numbered(part, number):
+    """Put the number of its segment beside each id."""
+    if isinstance(part, tf.RaggedTensor):
+        return part.with_values(_numbered(part.values, number))
+    return tf.stack([part, tf.fill(tf.shape(part), number)], -1)

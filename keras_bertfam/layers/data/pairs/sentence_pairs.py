@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.pairs.segments import (
@@ -312,9 +313,9 @@ class PairSegments(SegmentBuilder):
 
 def _choose_sentences(window, kept):
     """Select from a window the sentences for which `kept` is true."""
-    tokens = tf.boolean_mask(window["tokens"], tf.repeat(kept, window["lengths"]))
+    tokens = ragged.keep(window["tokens"], tf.repeat(kept, window["lengths"]))
     rest = {
-        name: tf.boolean_mask(window[name], kept) for name in window.keys() - {"tokens"}
+        name: ragged.keep(window[name], kept) for name in window.keys() - {"tokens"}
     }
     return {**rest, "tokens": tokens, "document": tf.unique(rest["document"]).idx}
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.labels import finite_numbers, one_each
 from keras_bertfam.layers.data.pipeline_warnings import count_cut
@@ -277,8 +278,8 @@ def _best_rows(lengths, row_lengths):
 
 def _laid_out(values, totals, length, fill):
     """Lay the tokens of rows out as a tensor `(rows, length)`."""
-    ragged = tf.RaggedTensor.from_row_lengths(values, totals, validate=False)
-    dense = ragged.to_tensor(tf.cast(fill, values.dtype), shape=[None, length])
+    rows = ragged.from_lengths(values, totals)
+    dense = rows.to_tensor(tf.cast(fill, values.dtype), shape=[None, length])
     return tf.ensure_shape(dense, [None, length])
 
 
@@ -424,4 +425,4 @@ def to_text(tokenizer: Tokenizer, token_ids: Any, padding_mask: Any) -> Any:
     for name in ("start", "end", "pad"):
         if getattr(tokenizer, f"{name}_token", None) is not None:
             kept &= ids != getattr(tokenizer, f"{name}_token_id")
-    return tokenizer.detokenize(tf.ragged.boolean_mask(ids, kept))
+    return tokenizer.detokenize(ragged.keep_in_matrix(ids, kept))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.corpora.row_kinds import RowKind
 from keras_bertfam.corpora.row_reader import STARTS
 from keras_bertfam.layers.data.pairs.segments import Sentences
@@ -84,7 +85,7 @@ def sentences_in(found: Read) -> tuple[TFTensor, TFTensor, Sentences]:
     """
     ids, lengths = found["token_ids"], found["lengths"]
     inside = tf.sequence_mask(lengths, ids.shape[1])
-    tokens = tf.boolean_mask(ids, inside)
+    tokens = ragged.keep(ids, inside)
     starts = tf.bitwise.bitwise_and(found["marks"], STARTS) > 0
     row, place = tf.unstack(tf.cast(tf.where(starts), tf.int32), axis=1)
     at = place + tf.gather(tf.cumsum(lengths, exclusive=True), row)

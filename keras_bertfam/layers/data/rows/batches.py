@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.rows.sentence_packing import block_starts
@@ -196,8 +197,8 @@ def _pad(x, buckets, value=0):
     if not isinstance(x, tf.RaggedTensor):
         return x
     sizes = tf.constant(buckets, tf.int64)
-    longest = x.bounding_shape()[-1]
-    width = tf.gather(sizes, tf.searchsorted(sizes, longest[None])[0])
+    longest = tf.cast(ragged.longest(x), tf.int64)
+    width = tf.gather(sizes, tf.reduce_sum(tf.cast(sizes < longest, tf.int32)))
     shape = tf.concat(
         [tf.fill([x.shape.rank - 1], tf.constant(-1, tf.int64)), [width]], 0
     )

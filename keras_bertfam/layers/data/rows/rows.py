@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.corpora.row_kinds import RowKind, Sharing
 from keras_bertfam.layers.data.documents.reading import tokenize_sentences
 from keras_bertfam.layers.data.pipeline_warnings import count_cut
@@ -208,7 +209,7 @@ class Rows:
             [] if token is None else [tf.fill([tokens.nrows(), 1], token)]
             for token in (self.start_token_id, self.end_token_id)
         )
-        return tf.concat([*start, tokens, *end], 1)
+        return ragged.concat([*start, tokens, *end])
 
     def check_packing(self, packing: str | None) -> str:
         """Check the name of a packing; `None` is the default.

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.documents.reading import (
@@ -164,7 +165,7 @@ class PackSentences:
         # The separator belongs to the document that it ends.
         owners = tf.stack([document - 1, document], 1)
         keep = both > 0
-        return tokens, tf.boolean_mask(both, keep), tf.boolean_mask(owners, keep)
+        return tokens, ragged.keep(both, keep), ragged.keep(owners, keep)
 
     def _blocks(self, tokens, lengths, document, bounds):
         """Lay the tokens between `bounds`, the first of them 0, out in rows."""
@@ -296,7 +297,7 @@ def follow_pointers(following: TFTensor, first: int | TFTensor) -> TFTensor:
         (tf.reshape(first, [1]), tf.concat([following, [n]], 0)),
         shape_invariants=(tf.TensorShape([None]), tf.TensorShape([None])),
     )
-    return tf.boolean_mask(elements, elements < n)
+    return ragged.keep(elements, elements < n)
 
 
 def not_empty(dataset: TFDataset, message: str) -> TFDataset:

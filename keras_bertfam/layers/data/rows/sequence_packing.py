@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.pipelines import check_at_least
@@ -76,30 +77,32 @@ class PackSequences:
     @as_written
     def __call__(self, batches: TFDataset) -> TFDataset:
         spec = batches.element_spec
-        ragged = _ragged_names(spec)
-        if not ragged:
+        token_wise = _ragged_names(spec)
+        if not token_wise:
             raise ValueError(
                 "The data must be dicts with ragged tensors. "
                 f"Received: element_spec={spec}."
             )
-        chunks = batches.map(lambda batch: (_flat(batch, ragged), False))
+        chunks = batches.map(lambda batch: (_flat(batch, token_wise), False))
         nothing = {
-            name: tf.zeros([0, *(() if name in ragged else part.shape[1:])], part.dtype)
+            name: tf.zeros(
+                [0, *(() if name in token_wise else part.shape[1:])], part.dtype
+            )
             for name, part in spec.items()
         }
         nothing["lengths"] = tf.zeros([0], tf.int32)
         end = tf.data.Dataset.from_tensors((nothing, True))
 
         def step(waiting, chunk):
-            return self._step(waiting, chunk, ragged)
+            return self._step(waiting, chunk, token_wise)
 
         return chunks.concatenate(end).scan(nothing, step).unbatch()
 
-    def _step(self, waiting, chunk, ragged):
+    def _step(self, waiting, chunk, token_wise):
         new, last = chunk
         parts = {name: tf.concat([waiting[name], x], 0) for name, x in new.items()}
         lengths = parts["lengths"]
-        wrong = tf.boolean_mask(lengths, (lengths < 1) | (lengths > self.row_length))
+        wrong = ragged.keep(lengths, (lengths < 1) | (lengths > self.row_length))
         tf.debugging.Assert(
             tf.size(wrong) == 0,
             [
@@ -120,9 +123,9 @@ class PackSequences:
         order = tf.argsort(row, stable=True)
         row = tf.gather(row, order)
         split = tf.searchsorted(row, leaving[None])[0]
-        leaves = _choose(parts, ragged, order[:split])
-        rest = _choose(parts, ragged, tf.sort(order[split:]))
-        return rest, self._rows(leaves, row[:split], leaving, ragged)
+        leaves = _choose(parts, token_wise, order[:split])
+        rest = _choose(parts, token_wise, tf.sort(order[split:]))
+        return rest, self._rows(leaves, row[:split], leaving, token_wise)
 
     def lay_out(
         self, sequences: dict[str, TFTensor | TFRagged], row: TFTensor
@@ -137,17 +140,17 @@ class PackSequences:
         Returns:
             See the call, with an axis of rows.
         """
-        ragged = [n for n, x in sequences.items() if isinstance(x, tf.RaggedTensor)]
-        return self._rows(_flat(sequences, ragged), row, row[-1] + 1, ragged)
+        token_wise = [n for n, x in sequences.items() if isinstance(x, tf.RaggedTensor)]
+        return self._rows(_flat(sequences, token_wise), row, row[-1] + 1, token_wise)
 
-    def _rows(self, parts, row, count, ragged):
+    def _rows(self, parts, row, count, token_wise):
         """Lay sequences out in rows.
 
         Args:
             parts: dict of what is packed, in the order of the rows.
             row: int32 tensor of shape `(sequences,)`: the row of each, ascending.
             count: int32 scalar: how many rows there are.
-            ragged: list of the names of token-wise parts.
+            token_wise: list of the names of token-wise parts.
         """
         # Example: sequences [11 12] [13 14] [15], row = [0, 0, 1] and rows of 5 give
         # token_ids        11 12 13 14  0 | 15  0  0  0  0
@@ -166,12 +169,12 @@ class PackSequences:
 
         ids = laid_out(tf.repeat(number + 1, lengths), 0)
         rows = {"sequence_ids": ids, "padding_mask": ids > 0}
-        for name in ragged:
+        for name in token_wise:
             fill = self.pad_token_id if name == "token_ids" else 0
             rows[name] = laid_out(parts[name], fill)
         if self.max_sequences is None:
             return rows
-        values = {name: x for name, x in parts.items() if name not in ragged}
+        values = {name: x for name, x in parts.items() if name not in token_wise}
         del values["lengths"]
         start = tf.cumsum(lengths, exclusive=True)
         values["sequence_starts"] = start - tf.gather(start, tf.gather(first, row))
@@ -232,7 +235,7 @@ def best_fit(
         taken = tf.gather(left, wanted[:taking])
         row = tf.tensor_scatter_nd_update(row, taken[:, None], rows[:taking])
         sizes = tf.pad(tf.gather(lengths, taken), [[0, tf.size(rows) - taking]])
-        left = tf.boolean_mask(left, tf.gather(row, left) < 0)
+        left = ragged.keep(left, tf.gather(row, left) < 0)
         stuck = taking == 0
         opened = tf.where(stuck & (tf.size(left) > spare), rows_for(left), 0)
         return (
@@ -282,11 +285,11 @@ def _running_maximum(x):
     return tf.reshape(tf.maximum(within, before[:, None]), [-1])[:size]
 
 
-def _choose(parts, ragged, index):
+def _choose(parts, token_wise, index):
     """Select the sequences of an index from all parts."""
     chosen = {}
     for name, x in parts.items():
-        if name in ragged:
+        if name in token_wise:
             x = tf.RaggedTensor.from_row_lengths(x, parts["lengths"], validate=False)
             chosen[name] = tf.gather(x, index).flat_values
         else:
@@ -299,10 +302,11 @@ def _ragged_names(spec):
     return [name for name, x in parts if isinstance(x, tf.RaggedTensorSpec)]
 
 
-def _flat(sequences, ragged):
+def _flat(sequences, token_wise):
     """Flatten ragged parts to the values of all sequences, beside their `lengths`."""
-    lengths = tf.cast(sequences[ragged[0]].row_lengths(), tf.int32)
+    lengths = tf.cast(sequences[token_wise[0]].row_lengths(), tf.int32)
     flat = {
-        name: x.flat_values if name in ragged else x for name, x in sequences.items()
+        name: x.flat_values if name in token_wise else x
+        for name, x in sequences.items()
     }
     return {**flat, "lengths": lengths}
