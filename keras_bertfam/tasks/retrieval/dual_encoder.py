@@ -62,9 +62,10 @@ class DualEncoder(Retriever):
     Raises:
         ValueError: for an argument out of its range, or towers that don't fit.
 
-    `fit()` takes what `preprocessor.dataset(documents)` makes, the inverse cloze task,
-    or `(queries, passages)`, pairs of texts. `compile()` without arguments is the
-    training of the inverse cloze task; DPR's rate for pairs is `learning_rate=2e-5`.
+    `fit()` takes what `preprocessor.dataset(documents)` makes, the inverse cloze task
+    or another of its `pairs`, or `(queries, passages)`, pairs of texts. `compile()`
+    without arguments is the training of the inverse cloze task; DPR's rate for pairs
+    is `learning_rate=2e-5`.
     DPR itself is `passage_backbone=..., projection_dim=None`; its published towers are
     read by `Backbone.from_preset("hf://facebook/dpr-question_encoder-single-nq-base")`,
     and `export_to_transformers()` writes two.

@@ -1,6 +1,7 @@
-"""Queries and passages: pairs of them, the inverse cloze task, and texts to encode."""
+"""Queries and passages: given in pairs, made of documents, or alone."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -10,7 +11,8 @@ from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.labels import finite_numbers, one_each
 from keras_bertfam.layers.data.pairs.passages import (
-    InverseClozeRows,
+    PAIRS,
+    DocumentPairRows,
     TitledRows,
     refuse_too_long,
 )
@@ -38,9 +40,8 @@ _NAMES = ("query", "passage", "title")
 class DualEncoderPreprocessor(PackingPreprocessor):
     """Makes rows of queries and of passages for `DualEncoder`.
 
-    `dataset` makes the inverse cloze task of raw documents, for `fit`: a sentence of a
-    block is the query, and the block without it, or for the rest of `mask_rate` with
-    it, the passage. Called, it makes rows of pairs that are given.
+    `dataset` makes pairs of raw documents, for `fit`, in one of the ways of `pairs`.
+    Called, it makes rows of pairs that are given.
 
     Args:
         tokenizer: a tokenizer layer.
@@ -48,13 +49,27 @@ class DualEncoderPreprocessor(PackingPreprocessor):
             included. Defaults to `288`.
         query_length: int or `None`. Tokens of a query, special ones included. Defaults
             to `64`, or `sequence_length` if that is less.
-        mask_rate: float in [0, 1]. Share of the blocks that their query is left out
-            of. Defaults to `0.9`.
-        titles: bool. Whether the first line of a document is its title: each block
+        mask_rate: float in [0, 1] or `None`. Of the inverse cloze task: the share of
+            the blocks that their query is left out of. Defaults to `0.9`.
+        titles: bool. Whether the first line of a document is its title: each passage
             begins with it, `[start] title [end] block [end]`. Defaults to `False`.
         documents_at_once: int. How many documents are tokenised together. Defaults to
             `256`.
         seed: int. Decides every order, query and coin. Defaults to `0`.
+        pairs: how a query and a passage are made of a block of a document, as many
+            sentences as fit in a row. Defaults to `"inverse_cloze"`.
+
+            - `"inverse_cloze"`: a sentence of the block, and the block without it, or
+              for the rest of `mask_rate` with it, as if it quoted it;
+            - `"crops"`: two runs of the block's tokens, as Contriever has them: give
+              queries the `query_length` of passages;
+            - `"neighbours"`: the block's sentences up to a place that is drawn, and
+              those that follow;
+            - `"titles"`: the first line of the document, and the block.
+        crop_rates: two floats in (0, 1] or `None`. Of crops: the least and the most of
+            a block's tokens that a crop has. Defaults to `(0.1, 0.5)`.
+        deletion_rate: float in [0, 1] or `None`. Of crops: the share of their tokens
+            that is left out. Defaults to `0.1`.
 
     Call arguments:
         x: a tuple of queries and passages, or a dict of `query`, `passage` and, if
@@ -74,7 +89,7 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         float32 weights `(batch,)`. What is too long is cut.
 
     Raises:
-        ValueError: If an argument is out of its range.
+        ValueError: If an argument is out of its range, or of another way of `pairs`.
 
     Example:
 
@@ -88,7 +103,9 @@ class DualEncoderPreprocessor(PackingPreprocessor):
 
     References:
         [Lee et al., 2019](https://arxiv.org/abs/1906.00300), section 4;
-        [Karpukhin et al., 2020](https://arxiv.org/abs/2004.04906), section 3.
+        [Karpukhin et al., 2020](https://arxiv.org/abs/2004.04906), section 3; crops:
+        [Izacard et al., 2021](https://arxiv.org/abs/2112.09118), section 3.1, and its
+        released code.
     """
 
     def __init__(
@@ -96,10 +113,15 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         tokenizer: Tokenizer,
         sequence_length: int = 288,
         query_length: int | None = None,
-        mask_rate: float = 0.9,
+        mask_rate: float | None = None,
         titles: bool = False,
         documents_at_once: int = 256,
         seed: int = 0,
+        pairs: Literal[
+            "inverse_cloze", "crops", "neighbours", "titles"
+        ] = "inverse_cloze",
+        crop_rates: Sequence[float] | None = None,
+        deletion_rate: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(tokenizer, sequence_length, seed, **kwargs)
@@ -109,10 +131,22 @@ class DualEncoderPreprocessor(PackingPreprocessor):
             raise ValueError(
                 f"`query_length` must be at least 3. Received: {query_length}."
             )
-        if not 0 <= mask_rate <= 1:
-            raise ValueError(f"`mask_rate` must be in [0, 1]. Received: {mask_rate}.")
+        if pairs == "titles" and titles:
+            raise ValueError(
+                '`titles` must be `False` with pairs="titles": passages that begin '
+                "with their queries teach nothing. Received: titles=True."
+            )
         self.query_length = query_length
-        self.mask_rate = mask_rate
+        self.pairs = pairs
+        self._settings = _settings_of(
+            pairs,
+            mask_rate=mask_rate,
+            crop_rates=None if crop_rates is None else tuple(crop_rates),
+            deletion_rate=deletion_rate,
+        )
+        self.mask_rate = self._settings.get("mask_rate")
+        self.crop_rates = self._settings.get("crop_rates")
+        self.deletion_rate = self._settings.get("deletion_rate")
         self.titles = titles
         self.documents_at_once = documents_at_once
         self._layout = get_layout(None, tokenizer)
@@ -137,11 +171,12 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         length = self.query_length if kind == "query" else self.sequence_length
         return TitledRows(self.tokenizer, self._layout, length)
 
-    def make_rows(self) -> InverseClozeRows:
-        return InverseClozeRows(
+    def make_rows(self) -> DocumentPairRows:
+        return DocumentPairRows(
             self.rows_of("query"),
             self.rows_of("passage"),
-            self.mask_rate,
+            self.pairs,
+            self._settings,
             self.titles,
             self.documents_at_once,
         )
@@ -291,13 +326,39 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         refuse_too_long(over, rows_of.sequence_length)
 
     def get_config(self) -> Config:
+        settings = self._settings.items()
         return {
             **super().get_config(),
             "query_length": self.query_length,
-            "mask_rate": self.mask_rate,
+            "pairs": self.pairs,
+            **{n: list(x) if n == "crop_rates" else x for n, x in settings},
             "titles": self.titles,
             "documents_at_once": self.documents_at_once,
         }
+
+
+def _settings_of(pairs, **given):
+    """Fill in the settings of a way of making pairs, and refuse those of others."""
+    if pairs not in PAIRS:
+        raise ValueError(f"`pairs` must be one of {[*PAIRS]}. Received: {pairs!r}.")
+    given = {name: value for name, value in given.items() if value is not None}
+    for name, value in given.items():
+        if name not in PAIRS[pairs]:
+            raise ValueError(
+                f"`{name}` must be `None` with pairs={pairs!r}. Received: {value!r}."
+            )
+        rates = value if isinstance(value, tuple) else (value,)
+        if not all(0 <= rate <= 1 for rate in rates):
+            raise ValueError(f"`{name}` must be in [0, 1]. Received: {value!r}.")
+    settings = {**PAIRS[pairs], **given}
+    if "crop_rates" in settings:
+        rates = settings["crop_rates"]
+        if len(rates) != 2 or not 0 < rates[0] <= rates[1]:
+            raise ValueError(
+                "`crop_rates` must be two numbers in (0, 1], the lesser first. "
+                f"Received: {rates!r}."
+            )
+    return settings
 
 
 def _as_texts(x):

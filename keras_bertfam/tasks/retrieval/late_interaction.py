@@ -63,9 +63,9 @@ class LateInteraction(Retriever):
     Raises:
         ValueError: for an argument out of its range.
 
-    `fit()` takes what `preprocessor.dataset(documents)` makes, the inverse cloze task;
-    `(queries, passages)`, pairs of texts, or with hard negatives a list of passages for
-    each query; and with `y`, a teacher's scores for these passages. The loss is the
+    `fit()` takes what `preprocessor.dataset(documents)` makes, such as the inverse
+    cloze task; `(queries, passages)`, pairs of texts, or with hard negatives a list of
+    passages for each query; and with `y`, a teacher's scores for these. The loss is the
     cross-entropy of the right passage among all of the batch. With a teacher's scores,
     it is that among the right one and the passages of other queries, and the divergence
     of the scores of each query's passages from the teacher's.

@@ -7,7 +7,7 @@ import tensorflow as tf
 from scipy.stats import chisquare
 
 from keras_bertfam.layers import BertTokenizer, read_tokens
-from keras_bertfam.layers.data.pairs.passages import TitledRows
+from keras_bertfam.layers.data.pairs.passages import PAIRS, TitledRows
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.tasks import DualEncoderPreprocessor
 from tests import tiny_corpus
@@ -109,9 +109,53 @@ def test_rate_and_choice_are_as_published():
 
 
 @pytest.mark.slow
-def test_passes_differ_and_are_resumed():
+def test_crops_are_runs_of_a_block_with_tokens_left_out():
+    """Rates are uniform in [.1, .5], and so are places; a tenth of tokens goes."""
+    texts = [lines(range(40))] * 1500
+    preprocessor = make(42, 42, pairs="crops", deletion_rate=0.0)
+    sizes, overlaps, firsts = collections.Counter(), 0, collections.Counter()
+    for both in pairs(dataset(preprocessor, texts, 50)):
+        for crop in both:
+            assert crop == [*range(crop[0], crop[0] + len(crop))]
+            sizes[len(crop)] += 1
+            firsts[crop[0] * 2 // (41 - len(crop))] += 1
+        overlaps += bool({*both[0]} & {*both[1]})
+    assert sorted(sizes) == [*range(4, 20)] and 0 < overlaps < 1500
+    assert chisquare([*sizes.values()]).pvalue > 1e-3
+    assert firsts[0] + firsts[1] == 3000 and abs(firsts[0] - 1500) < 250
+    preprocessor = make(42, 42, pairs="crops", crop_rates=(0.5, 0.5))
+    lengths = [len(x) for both in pairs(dataset(preprocessor, texts, 50)) for x in both]
+    left = sum(lengths) / (20 * len(lengths))
+    assert max(lengths) == 20 and abs(left - 0.9) < 0.005
+    emptied = make(42, 42, pairs="crops", deletion_rate=1.0)
+    assert all(len(q) == len(p) == 1 for q, p in pairs(dataset(emptied, texts[:9], 3)))
+
+
+@pytest.mark.slow
+def test_neighbours_are_a_block_in_two():
+    sentences = [[4 * i + k for k in range(4)] for i in range(4)]
+    texts = [lines(*sentences), lines([50])] * 300
+    queries = collections.Counter()
+    for query, passage in pairs(dataset(make(18, 18, pairs="neighbours"), texts, 10)):
+        assert query + passage == sum(sentences, []) and query and passage
+        queries[len(query)] += 1
+    assert (
+        sorted(queries) == [4, 8, 12] and chisquare([*queries.values()]).pvalue > 1e-3
+    )
+
+
+@pytest.mark.slow
+def test_titles_are_queries():
+    texts = ["w50 w51\n" + lines([0, 1], [2, 3]), lines([4], [5]), "w52", "\nw6 w7"]
+    found = [*pairs(dataset(make(pairs="titles"), texts, training=False))]
+    assert found == [([50, 51], [0, 1, 2, 3]), ([4], [5])]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PAIRS)
+def test_passes_differ_and_are_resumed(kind):
     texts = [lines(*([4 * k + i] for i in range(4))) for k in range(14)]
-    preprocessor = make(documents_at_once=3)
+    preprocessor = make(documents_at_once=3, pairs=kind)
     batches = dataset(preprocessor, texts, 3, shuffle_buffer=20)
     first, second = [*pairs(batches)], [*pairs(batches)]
     assert first != second and len(first) == len(second) == 12
@@ -133,8 +177,14 @@ def test_prepared_corpora(tmp_path):
         assert ((sizes == 2) <= (weight.numpy() == 0)).all()
         single, rows = single + (weight.numpy() == 0).sum(), rows + len(sizes)
     assert 0 < single < rows / 2
-    with pytest.raises(ValueError, match="`titles` must be `False`.*prepared corpus"):
-        DualEncoderPreprocessor(tokenizer, 16, titles=True).dataset(corpus, 8)
+    for settings in ({"titles": True}, {"pairs": "titles"}):
+        with pytest.raises(ValueError, match="`titles` must be `False`.*prepared cor"):
+            DualEncoderPreprocessor(tokenizer, 16, **settings).dataset(corpus, 8)
+    for kind in ("crops", "neighbours"):
+        preprocessor = DualEncoderPreprocessor(tokenizer, 16, 16, pairs=kind)
+        for x, _, weight in preprocessor.dataset(corpus, 8).take(3):
+            both = [x[f"{side}_padding_mask"].numpy().sum(1) > 2 for side in SIDES]
+            assert (weight.numpy() <= both[0] & both[1]).all() and weight.numpy().any()
 
 
 @pytest.mark.slow
@@ -168,9 +218,23 @@ def test_configuration_and_errors():
         ({"mask_rate": 1.5}, r"`mask_rate` must be .*Received: 1.5"),
         ({"query_length": 2}, "`query_length` must be at least 3. Received: 2"),
         ({"documents_at_once": 0}, "`documents_at_once`.*0"),
+        ({"pairs": "spans"}, r"`pairs` must be .*'crops'.*Received: 'spans'"),
+        (
+            {"pairs": "crops", "mask_rate": 0.5},
+            "`mask_rate` must be `None` with pairs=",
+        ),
+        ({"deletion_rate": 0.5}, "`deletion_rate` must be `None` with pairs="),
+        ({"pairs": "crops", "deletion_rate": 2.0}, r"`deletion_rate` must be .*2.0"),
+        ({"pairs": "crops", "crop_rates": (0.5, 0.1)}, "`crop_rates` must be two"),
+        ({"pairs": "crops", "crop_rates": (0.0, 0.1)}, "`crop_rates` must be two"),
+        ({"pairs": "titles", "titles": True}, "`titles` must be `False` with pairs"),
     ):
         with pytest.raises(ValueError, match=message):
             make(**arguments)
+    crops = make(pairs="crops", crop_rates=(0.2, 0.3))
+    copy = keras.layers.deserialize(keras.layers.serialize(crops))
+    assert copy.get_config() == crops.get_config()
+    assert (copy.crop_rates, copy.deletion_rate) == ((0.2, 0.3), 0.1)
     for x, message in (
         (["w1"], "tuple of queries and passages.*`dataset` takes documents.*list"),
         ({"query": ["w1"]}, r"Received: \['query'\]"),

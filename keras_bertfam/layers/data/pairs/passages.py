@@ -1,6 +1,7 @@
-"""Passages behind their titles, and the sentences of the inverse cloze task."""
+"""Passages behind their titles, and pairs of a query and a passage from documents."""
 
 import dataclasses
+import itertools
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +22,7 @@ from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.prepared.token_rows import TokenRows, sentences_in
 from keras_bertfam.layers.data.rows.rows import BatchOptions, Rows, is_prepared
 from keras_bertfam.layers.data.rows.sentence_packing import follow_pointers
+from keras_bertfam.layers.data.seeding import RNG, fold
 from keras_bertfam.presets.families.parts.record import Layout
 from keras_bertfam.tokenizers.pipeline_ops import tokenize
 from keras_bertfam.tokenizers.texts import to_utf8
@@ -196,20 +198,40 @@ def refuse_too_long(over: np.ndarray, sequence_length: int) -> None:
         )
 
 
-class InverseCloze(SegmentBuilder):
-    """Takes a sentence out of each block of documents, a query for the block.
+# How a query and a passage are made of a block, and the settings of each way.
+PAIRS: dict[str, dict[str, Any]] = {
+    "inverse_cloze": {"mask_rate": 0.9},
+    "crops": {"crop_rates": (0.1, 0.5), "deletion_rate": 0.1},
+    "neighbours": {},
+    "titles": {},
+}
 
-    A block takes sentences of a document while they fit. A uniform one of them is the
-    query; it is left out of the block for a share `mask_rate` of the blocks, so that
-    the others teach that equal words tell something. Blocks of one sentence, of which
-    nothing would be left, are dropped.
+
+class DocumentPairs(SegmentBuilder):
+    """Makes a query and a passage of each block of documents.
+
+    A block takes sentences of a document while they fit. Of a block are made, by
+    `pairs`:
+
+    - `"inverse_cloze"`: a query of one sentence, drawn uniformly. It is left out of the
+      passage for a share `mask_rate` of the blocks; the others, which quote it, teach
+      that equal words tell something;
+    - `"crops"`: two runs of its tokens, drawn independently, each of a share of the
+      block's tokens that is uniform in `crop_rates`. A share `deletion_rate` of their
+      tokens is left out;
+    - `"neighbours"`: its sentences up to a place drawn uniformly, and those behind it;
+    - `"titles"`: the title of the document, and the block.
+
+    Blocks that this can't be made of, such as a single sentence of a neighbour, are
+    dropped.
 
     Args:
         query_rows: `TitledRows`. The rows of queries.
-        block_rows: `TitledRows`. The rows of blocks.
-        mask_rate: float in [0, 1].
+        block_rows: `TitledRows`. The rows of passages.
+        pairs: str, one of `PAIRS`.
+        settings: dict. Those of `pairs`.
         titles: bool. Whether a document's first line is its title, which each of its
-            blocks begins with, and no query is.
+            passages begins with. With `"titles"` it is the query instead.
         **kwargs: other arguments of `SegmentBuilder`.
 
     Returns:
@@ -218,14 +240,17 @@ class InverseCloze(SegmentBuilder):
         `query_padding_mask`, bool of that shape, the same of `passage`,
         `(sequence_length,)`, and `weight`, a float32 scalar.
 
-    Reference: [Lee et al., 2019](https://arxiv.org/abs/1906.00300), section 4.
+    References: [Lee et al., 2019](https://arxiv.org/abs/1906.00300), section 4; crops:
+    [Izacard et al., 2021](https://arxiv.org/abs/2112.09118), section 3.1; neighbours:
+    [Neelakantan et al., 2022](https://arxiv.org/abs/2201.10005), section 2.1.
     """
 
     def __init__(
         self,
         query_rows: TitledRows,
         block_rows: TitledRows,
-        mask_rate: float = 0.9,
+        pairs: str = "inverse_cloze",
+        settings: dict[str, Any] | None = None,
         titles: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -241,8 +266,9 @@ class InverseCloze(SegmentBuilder):
         )
         self.query_rows = query_rows
         self.block_rows = block_rows
-        self.mask_rate = mask_rate
-        self.titles = titles
+        self.pairs = pairs
+        self.settings = {**PAIRS[pairs], **(settings or {})}
+        self.titles = titles or pairs == "titles"
 
     def _window(self, documents):
         titles, texts = None, documents
@@ -286,8 +312,8 @@ class InverseCloze(SegmentBuilder):
         following = tf.minimum(tf.maximum(fitting, first + 1), sentences.document_end)
         begin = follow_pointers(following, 0)
         end = tf.gather(following, begin)
-        several = end - begin > 1
-        begin, end = (ragged.keep(x, several) for x in (begin, end))
+        usable = self._usable(sentences, begin, end, tf.gather(title_size, begin))
+        begin, end = (ragged.keep(x, usable) for x in (begin, end))
         title = None
         if self.titles:
             title = tf.gather(title_at, begin), tf.gather(title_size, begin)
@@ -299,8 +325,8 @@ class InverseCloze(SegmentBuilder):
     ) -> dict[str, TFTensor]:
         """Make the rows of a prepared corpus. Works in a graph.
 
-        A block is what reaches a row's length, and is cut to it. One of a single
-        sentence, which can't be dropped from a batch, has weight 0.
+        A block is what reaches a row's length, and is cut to it. One that no pair can
+        be made of can't be dropped from a batch, and has weight 0.
 
         Args:
             found: what `BatchSource.read` gives.
@@ -312,17 +338,24 @@ class InverseCloze(SegmentBuilder):
         end = tf.gather(sentences.document_end, begin)
         seeds = window_seeds(seed, 0, 2)
         examples = self._examples(tokens, sentences, begin, end, None, seeds)
-        return {**examples, "weight": tf.cast(end - begin > 1, tf.float32)}
+        usable = self._usable(sentences, begin, end, tf.zeros_like(begin))
+        return {**examples, "weight": tf.cast(usable, tf.float32)}
+
+    def _usable(self, sentences, begin, end, title_size):
+        """Tell which blocks pairs can be made of."""
+        if self.pairs == "titles":
+            return title_size > 0
+        if self.pairs == "crops":
+            bounds = sentences.bounds
+            return tf.gather(bounds, end) - tf.gather(bounds, begin) > 1
+        return end - begin > 1
 
     def _examples(self, tokens, sentences, begin, end, title, seeds):
-        """Make a query and a block of each range of sentences."""
-        query = begin + uniform_below(end - begin, seeds[0])
-        removed = coin(self.mask_rate, tf.size(begin), seeds[1])
-        at = [tf.gather(sentences.bounds, x) for x in (begin, query, query + 1, end)]
-        behind = tf.where(removed, at[2], at[1])
-        block = [(at[0], at[1] - at[0]), (behind, at[3] - behind)]
+        """Make a query and a passage of each range of sentences."""
+        make = getattr(self, f"_{self.pairs}")
+        tokens, query, block, title = make(tokens, sentences, begin, end, title, seeds)
         parts = {
-            "query": self.query_rows.lay_out(tokens, [(at[1], at[2] - at[1])]),
+            "query": self.query_rows.lay_out(tokens, [query]),
             "passage": self.block_rows.lay_out(tokens, block, title),
         }
         return {
@@ -330,6 +363,57 @@ class InverseCloze(SegmentBuilder):
             for side, rows in parts.items()
             for name, x in rows.items()
         }
+
+    # Each of these returns tokens, the ranges of them that are queries, the parts of
+    # passages, and their titles.
+
+    def _inverse_cloze(self, tokens, sentences, begin, end, title, seeds):
+        query = begin + uniform_below(end - begin, seeds[0])
+        removed = coin(self.settings["mask_rate"], tf.size(begin), seeds[1])
+        at = [tf.gather(sentences.bounds, x) for x in (begin, query, query + 1, end)]
+        behind = tf.where(removed, at[2], at[1])
+        block = [(at[0], at[1] - at[0]), (behind, at[3] - behind)]
+        return tokens, (at[1], at[2] - at[1]), block, title
+
+    def _neighbours(self, tokens, sentences, begin, end, title, seeds):
+        middle = begin + 1 + uniform_below(end - begin - 1, seeds[0])
+        at = [tf.gather(sentences.bounds, x) for x in (begin, middle, end)]
+        query, block = ((x, y - x) for x, y in itertools.pairwise(at))
+        return tokens, query, [block], title
+
+    def _titles(self, tokens, sentences, begin, end, title, seeds):
+        at = [tf.gather(sentences.bounds, x) for x in (begin, end)]
+        return tokens, title, [(at[0], at[1] - at[0])], None
+
+    def _crops(self, tokens, sentences, begin, end, title, seeds):
+        bounds = [tf.gather(sentences.bounds, x) for x in (begin, end)]
+        crops = []
+        for seed in seeds:
+            cropped = self._cropped(tokens, *bounds, seed)
+            at, sizes = _ranges(cropped)
+            crops.append((at + tf.size(tokens), sizes))
+            tokens = tf.concat([tokens, cropped.values], 0)
+        query, block = crops
+        return tokens, query, [block], title
+
+    def _cropped(self, tokens, begin, end, seed):
+        """Take a run of each block's tokens, and leave some of them out."""
+        seeds = [fold(seed, k) for k in range(3)]
+        least, most = self.settings["crop_rates"]
+        rate = tf.random.stateless_uniform(
+            tf.shape(begin), seeds[0], least, most, alg=RNG
+        )
+        size = end - begin
+        length = tf.cast(rate * tf.cast(size, tf.float32), tf.int32)
+        length = tf.minimum(tf.maximum(length, 1), size)
+        first = begin + uniform_below(size - length + 1, seeds[1])
+        places = tf.ragged.range(first, first + length)
+        gone = coin(self.settings["deletion_rate"], tf.size(places.values), seeds[2])
+        left = ragged.keep_in_rows(places, ~gone)
+        # A crop of which nothing is left keeps its first token.
+        empty = (left.row_lengths() == 0) & (size > 0)
+        left = ragged.fill_rows(left, empty, ragged.keep(first, empty))
+        return left.with_values(tf.gather(tokens, left.values))
 
 
 def _take_titles(documents):
@@ -340,13 +424,14 @@ def _take_titles(documents):
     return tf.where(goes_on, "", titles), tf.where(goes_on, documents, texts)
 
 
-class InverseClozeRows(Rows):
-    """Queries and blocks, see `InverseCloze`.
+class DocumentPairRows(Rows):
+    """Queries and passages, see `DocumentPairs`.
 
     Args:
         query_rows: `TitledRows`.
         block_rows: `TitledRows`.
-        mask_rate: float.
+        pairs: str.
+        settings: dict.
         titles: bool.
         documents_at_once: int.
     """
@@ -361,17 +446,18 @@ class InverseClozeRows(Rows):
         self,
         query_rows: TitledRows,
         block_rows: TitledRows,
-        mask_rate: float,
+        pairs: str,
+        settings: dict[str, Any],
         titles: bool,
         documents_at_once: int,
     ) -> None:
         super().__init__(block_rows.tokenizer, block_rows.sequence_length)
-        self._arguments = (query_rows, block_rows, mask_rate, titles)
+        self._arguments = (query_rows, block_rows, pairs, settings, titles)
         self._documents_at_once = documents_at_once
         self._builder()  # checks the arguments
 
     def _builder(self, break_lines=True):
-        return InverseCloze(
+        return DocumentPairs(
             *self._arguments,
             break_lines=break_lines,
             documents_at_once=self._documents_at_once,
@@ -390,10 +476,12 @@ class InverseClozeRows(Rows):
 
     def token_rows(self, options: BatchOptions) -> TokenRows:
         self.check_packing(options.packing)
-        if self._arguments[-1]:
+        builder = self._builder()
+        if builder.titles:
             raise ValueError(
-                "`titles` must be `False` with a prepared corpus, which doesn't tell "
-                "its first lines apart. Received: titles=True."
+                '`titles` must be `False`, and `pairs` not "titles", with a prepared '
+                "corpus, which doesn't tell its first lines apart. Received: "
+                f"pairs={builder.pairs!r}."
             )
-        room = self._arguments[1].text_length
-        return TokenRows(RowKind("segments", room), self._builder().rows_of_tokens)
+        room = builder.block_rows.text_length
+        return TokenRows(RowKind("segments", room), builder.rows_of_tokens)
