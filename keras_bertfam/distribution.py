@@ -77,10 +77,11 @@ def global_sum(x: Tensor) -> Tensor:
 def rows_of_all(x: Tensor) -> tuple[Tensor, Tensor | None, Any]:
     """Gather the rows of all replicas, with gradients to where they come from.
 
-    Replicas may have unequally many; rows of zeros fill the smaller batches up.
+    Replicas may have unequally many; rows of zeros fill the smaller batches up. Where
+    rows are matrices, zeros fill up the shorter ones, too.
 
     Args:
-        x: Float tensor `(rows, ...)`, whose other axes are as long in all replicas.
+        x: Float tensor `(rows, width)` or `(rows, length, width)`.
 
     Returns:
         A tuple of the rows of all replicas, one replica's after the other's; a bool
@@ -92,14 +93,16 @@ def rows_of_all(x: Tensor) -> tuple[Tensor, Tensor | None, Any]:
         return x, None, 0
     replicas, own = context.num_replicas_in_sync, context.replica_id_in_sync_group
     mine = tf.one_hot(own, replicas)
-    sizes = global_sum(mine * tf.cast(tf.shape(x)[0], "float32"))
+    shape = tf.shape(x)[:-1]
+    # Of each axis, how long it is in each replica.
+    sizes = global_sum(tf.tensordot(tf.cast(shape, "float32"), mine, 0))
     sizes = tf.cast(sizes, "int32")
-    longest = tf.reduce_max(sizes)
-    padded = tf.pad(x, [[0, longest - tf.shape(x)[0]], *[[0, 0]] * (x.shape.rank - 1)])
-    spread = tf.tensordot(tf.cast(mine, x.dtype), padded, 0)
+    most = tf.reduce_max(sizes, 1)
+    missing = tf.pad(tf.concat([most - shape, [0]], 0)[:, None], [[0, 0], [1, 0]])
+    spread = tf.tensordot(tf.cast(mine, x.dtype), tf.pad(x, missing), 0)
     # The gradient of the sum is the sum of all replicas' gradients.
-    rows = tf.reshape(global_sum(spread), tf.concat([[-1], tf.shape(x)[1:]], 0))
-    rows = tf.ensure_shape(rows, [None, *x.shape[1:]])
+    rows = tf.reshape(global_sum(spread), [-1, *tf.unstack(most[1:]), x.shape[-1]])
+    sizes, longest = sizes[0], most[0]
     inside = tf.reshape(tf.sequence_mask(sizes, longest), [-1])
     return rows, inside, own * longest
 

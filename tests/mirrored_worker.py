@@ -56,9 +56,23 @@ def helpers(strategy):
             value = distribution.global_mean(total, 1 + 2 * number)
         return tf.stack([value, tape.gradient(value, total)])
 
+    def rows():
+        number = distribution.replica_id()
+        x = tf.fill([1 + number, 2 - number, 1], tf.cast(number + 1, "float32"))
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            found, inside, first = distribution.rows_of_all(x)
+            total = tf.reduce_sum(found**2)
+        return found, inside, first, tape.gradient(total, x)
+
+    parts = strategy.run(tf.function(rows))
+    parts = [strategy.experimental_local_results(part) for part in parts]
     return {
         "sum": replica_values(strategy, tf.function(call)),
         "mean": replica_values(strategy, tf.function(mean)),
+        "rows": [
+            [x.numpy().tolist() for x in of_one] for of_one in zip(*parts, strict=True)
+        ],
     }
 
 

@@ -99,6 +99,14 @@ def test_sum_and_mean_over_replicas(mirrored):
     assert mirrored["helpers"]["sum"] == [[0, 6, 1], [1, 6, 5]]
     # (1 + 5) / (1 + 3), half of it on each replica; each gradient is 1 / (1 + 3).
     assert mirrored["helpers"]["mean"] == [[0.75, 0.25], [0.75, 0.25]]
+    # One row of two vectors, and two rows of one: zeros fill them up.
+    rows = [[[1], [1]], [[0], [0]], [[2], [0]], [[2], [0]]]
+    there = [True, False, True, True]
+    # Of the sum of squares on both replicas, the gradient is 4 times a value.
+    assert mirrored["helpers"]["rows"] == [
+        [rows, there, 0, [[[4], [4]]]],
+        [rows, there, 2, [[[8]], [[8]]]],
+    ]
 
 
 @tensorflow_only

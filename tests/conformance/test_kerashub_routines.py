@@ -206,7 +206,8 @@ def given_to(task):
 
 def preprocessing(task, kind):
     arguments = every.preprocessing(task, kind)
-    if task in {*every.FINE_TUNING, "SparseEncoder"} - {"SpanQuestionAnswering"}:
+    retrieving = {"SparseEncoder", "DualEncoder", "LateInteraction"}
+    if task in {*every.FINE_TUNING, *retrieving} - {"SpanQuestionAnswering"}:
         arguments["buckets"] = []  # batches are as long as single examples
     if task == "Distiller":
         made = every.preprocessor_of(task, kind)

@@ -70,6 +70,10 @@ class DualEncoderPreprocessor(PackingPreprocessor):
             a block's tokens that a crop has. Defaults to `(0.1, 0.5)`.
         deletion_rate: float in [0, 1] or `None`. Of crops: the share of their tokens
             that is left out. Defaults to `0.1`.
+        buckets: sequence of ints: lengths, of which a batch of pairs that are given is
+            padded to the least that it fits in, queries and passages by themselves;
+            see `TextClassifierPreprocessor`. `[]` for rows of full length, as `dataset`
+            makes them.
 
     Call arguments:
         x: a tuple of queries and passages, or a dict of `query`, `passage` and, if
@@ -83,10 +87,11 @@ class DualEncoderPreprocessor(PackingPreprocessor):
 
     Returns:
         `(x, y, sample_weight)`: a dict of `query_token_ids` and `query_segment_ids`,
-        int32 `(batch, query_length)`, `query_padding_mask`, bool of that shape, and the
-        same of `passage`, `(batch, sequence_length)`, or `(batch, count,
-        sequence_length)`; int32 zeros `(batch,)`: which passage of a row answers; and
-        float32 weights `(batch,)`. What is too long is cut.
+        int32 `(batch, length)`, `query_padding_mask`, bool of that shape, and the same
+        of `passage`, `(batch, length)`, or `(batch, count, length)`; int32 zeros
+        `(batch,)`: which passage of a row answers; and float32 weights `(batch,)`. What
+        is longer than `query_length` and `sequence_length` is cut, and what has no
+        batch axis is that long.
 
     Raises:
         ValueError: If an argument is out of its range, or of another way of `pairs`.
@@ -122,6 +127,7 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         ] = "inverse_cloze",
         crop_rates: Sequence[float] | None = None,
         deletion_rate: float | None = None,
+        buckets: Sequence[int] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(tokenizer, sequence_length, seed, **kwargs)
@@ -148,6 +154,8 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         self.crop_rates = self._settings.get("crop_rates")
         self.deletion_rate = self._settings.get("deletion_rate")
         self.titles = titles
+        self.buckets = None if buckets is None else [int(size) for size in buckets]
+        length_buckets(self.buckets, sequence_length)  # which refuses some
         self.documents_at_once = documents_at_once
         self._layout = get_layout(None, tokenizer)
         self.start_last = self._layout.start_last
@@ -201,12 +209,11 @@ class DualEncoderPreprocessor(PackingPreprocessor):
             if y is not None:
                 y = self.targets([y] if single else y, shape)
             flat = {n: tf.reshape(x, [-1]) for n, x in texts.items()}
-            rows = self._pairs_in_graph(flat)
-            length = self.sequence_length
-            for name in (n for n in rows if n.startswith("passage")):
-                rows[name] = tf.reshape(
-                    rows[name], [-1, *([shape[1]] if shape.rank == 2 else []), length]
-                )
+            rows = self._pairs_in_graph(flat, single)
+            if shape.rank == 2:
+                for name in (n for n in rows if n.startswith("passage")):
+                    width = tf.shape(rows[name])[1]
+                    rows[name] = tf.reshape(rows[name], [-1, shape[1], width])
             weight = tf.ones(tf.shape(texts["query"]))
             if sample_weight is not None:
                 given = finite_numbers(
@@ -233,12 +240,20 @@ class DualEncoderPreprocessor(PackingPreprocessor):
             f"Received: {type(y).__name__}."
         )
 
-    def _pairs(self, texts):
+    def _pairs(self, texts, single):
+        # Single pairs are to be batched by whoever calls: all are equally long.
+        query, passage = (None if single else self._buckets(kind) for kind in _SIDES)
+        given, titles = texts["passage"], texts.get("title")
         sides = {
-            "query": self._laid_out("query", texts["query"]),
-            "passage": self._laid_out("passage", texts["passage"], texts.get("title")),
+            "query": self._laid_out("query", texts["query"], None, query),
+            "passage": self._laid_out("passage", given, titles, passage),
         }
         return {f"{s}_{n}": x for s, rows in sides.items() for n, x in rows.items()}
+
+    def _buckets(self, kind):
+        length = self.rows_of(kind).sequence_length
+        fitting = self.buckets and [size for size in self.buckets if size <= length]
+        return length_buckets(fitting, length)
 
     def _laid_out(self, kind, texts, titles=None, buckets=None):
         ids = tokenize(self.tokenizer, to_utf8(texts))
@@ -334,6 +349,7 @@ class DualEncoderPreprocessor(PackingPreprocessor):
             **{n: list(x) if n == "crop_rates" else x for n, x in settings},
             "titles": self.titles,
             "documents_at_once": self.documents_at_once,
+            "buckets": self.buckets,
         }
 
 

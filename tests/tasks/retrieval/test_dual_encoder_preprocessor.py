@@ -201,12 +201,18 @@ def test_calls_on_pairs():
     }
     x, _, _ = preprocessor(given)
     ids = x["passage_token_ids"].numpy()
-    assert ids.shape == (2, 2, 16)
+    assert ids.shape == (2, 2, 8)  # as long as the longest, by a bucket
+    full, _, _ = make(buckets=[])(given)
+    np.testing.assert_array_equal(full["passage_token_ids"].numpy()[..., :8], ids)
+    single, _, _ = preprocessor({name: value[0] for name, value in given.items()})
+    for rows, shape in ((full, (2, 2)), (single, (2,))):
+        assert rows["passage_token_ids"].shape == (*shape, 16)
+        assert rows["query_token_ids"].shape[-1] == 8
     assert [words(row) for row in ids[0]] == [[7, 3], [4]]
     plain, _, _ = preprocessor((["w1", "w2"], ["w4", "w5"]), None)
     np.testing.assert_array_equal(ids[0, 1], plain["passage_token_ids"].numpy()[0])
     # A text without a title is laid out as any other row.
-    assert x["passage_segment_ids"].numpy()[0, 1].tolist() == [0] * 16
+    assert x["passage_segment_ids"].numpy()[0, 1].tolist() == [0] * 8
 
 
 @pytest.mark.slow
@@ -218,6 +224,7 @@ def test_configuration_and_errors():
         ({"mask_rate": 1.5}, r"`mask_rate` must be .*Received: 1.5"),
         ({"query_length": 2}, "`query_length` must be at least 3. Received: 2"),
         ({"documents_at_once": 0}, "`documents_at_once`.*0"),
+        ({"buckets": [17]}, "`buckets` must be lengths from 1 to sequence_length=16"),
         ({"pairs": "spans"}, r"`pairs` must be .*'crops'.*Received: 'spans'"),
         (
             {"pairs": "crops", "mask_rate": 0.5},
