@@ -1,5 +1,6 @@
 """Vocabularies learned from text."""
 
+import collections
 import io
 import json
 import numbers
@@ -248,23 +249,31 @@ def train_byte_pair(
     splitters = hugging_face.pre_tokenizers
     splitter: Any
     if word_end is None:
-        alphabet, arguments = splitters.ByteLevel.alphabet(), {}
+        alphabet = splitters.ByteLevel.alphabet()
         splitter = splitters.ByteLevel(add_prefix_space=add_prefix_space)
         clean = one_line
     else:
-        alphabet, arguments = [], {"end_of_word_suffix": word_end}
+        alphabet = []
         splitter, clean = splitters.WhitespaceSplit(), cls().clean_texts
     least = len(special) + len(alphabet)
     _check_size(vocabulary_size, least, "special tokens and bytes")
+    counts: Mapping[str, int] | None = None
     if isinstance(documents, Mapping):
-        pieces = recount(
+        counts = recount(
             documents, lambda words: pieces_after_space(words, clean, splitter)
         )
+    elif word_end is not None:
+        # `tokenizers` numbers the ends of words in another order each time.
+        texts = text_parts(read_texts(documents), clean)
+        counts = collections.Counter(
+            piece for text in texts for piece, _ in splitter.pre_tokenize_str(text)
+        )
+    if counts is not None:
         tokens, merges = learn_byte_pairs(
-            pieces, vocabulary_size, special, alphabet, word_end or ""
+            counts, vocabulary_size, special, alphabet, word_end or ""
         )
     else:
-        trained = hugging_face.Tokenizer(hugging_face.models.BPE(**arguments))
+        trained = hugging_face.Tokenizer(hugging_face.models.BPE())
         trained.pre_tokenizer = splitter
         trainer = hugging_face.trainers.BpeTrainer(
             vocab_size=vocabulary_size,
@@ -272,7 +281,6 @@ def train_byte_pair(
             show_progress=False,
             special_tokens=special,
             initial_alphabet=alphabet,
-            **arguments,
         )
         trained.train_from_iterator(text_parts(read_texts(documents), clean), trainer)
         model = json.loads(trained.to_str())["model"]

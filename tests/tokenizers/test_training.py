@@ -49,6 +49,12 @@ KINDS = {
 }
 
 
+ALL_KINDS = {
+    **KINDS,
+    "letters": lambda data, size=200: train_byte_pair(data, size, family="gpt"),
+}
+
+
 def dataset(texts):
     return tf.data.Dataset.from_tensor_slices(texts)
 
@@ -59,7 +65,7 @@ def documents():
 
 @pytest.fixture(scope="module")
 def tokenizers():
-    return {kind: train(documents()) for kind, train in KINDS.items()}
+    return {kind: train(documents()) for kind, train in ALL_KINDS.items()}
 
 
 @functools.cache
@@ -171,18 +177,18 @@ def test_long_lines_without_spaces_are_learnt():
         assert encode(tokenizer, [document]).row_lengths()[0] < len(document) // 2
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_same_text_same_bytes(kind, tokenizers, tmp_path):
     expected = files(tokenizers[kind], tmp_path / "expected")
     for number in range(2):
-        again = KINDS[kind](documents())
+        again = ALL_KINDS[kind](documents())
         assert files(again, tmp_path / f"{number}") == expected
 
 
 CODE = """
 import pathlib, sys
-from tests.tokenizers.test_training import KINDS, documents, files
-for kind, train in KINDS.items():
+from tests.tokenizers.test_training import ALL_KINDS, documents, files
+for kind, train in ALL_KINDS.items():
     files(train(documents()), pathlib.Path(sys.argv[1]) / kind)
 """
 
@@ -212,7 +218,6 @@ def slow(*values):
     [
         ("pieces by bpe", SpanBoundaryLMPreprocessor),
         slow("unigram", PermutationLMPreprocessor),
-        # KerasHub's byte pairs take seconds to trace.
         slow("byte pair", ReplacedTokenDetectionPreprocessor),
     ],
 )
