@@ -3,7 +3,7 @@
 TensorFlow checks what a ragged tensor is made of, which takes some sixty operations in
 a graph, and finds the row of each value by seventy. Most of a byte-pair tokenizer's
 graph was of these, and building it took seconds in each dataset. What users give is
-checked where they give it, so these functions check nothing.
+checked where they give it, so these functions check static shapes at most.
 """
 
 from typing import Any
@@ -21,6 +21,7 @@ def from_lengths(values: Any, lengths: TFTensor) -> TFRagged:
 
 def from_row_ids(values: Any, row_ids: TFTensor, count: TFTensor) -> TFRagged:
     """Divide values into `count` rows, given the row of each, in ascending order."""
+    count = tf.cast(count, row_ids.dtype)
     return tf.RaggedTensor.from_value_rowids(values, row_ids, count, validate=False)
 
 
@@ -44,16 +45,19 @@ def keep(values: TFTensor, chosen: TFTensor) -> TFTensor:
 
 
 def keep_in_matrix(matrix: TFTensor, chosen: TFTensor) -> TFRagged:
-    """Make rows of some values of a dense matrix; `chosen` is of its shape."""
+    """Make rows of some elements of a dense matrix, as the bool matrix `chosen` says.
+
+    An element may have axes of its own.
+    """
     lengths = tf.reduce_sum(tf.cast(chosen, tf.int64), 1)
     return from_lengths(keep(matrix, chosen), lengths)
 
 
 def keep_in_rows(rows: TFRagged, chosen: TFTensor) -> TFRagged:
-    """Keep some values of the rows of a ragged one; `chosen` is of its flat values."""
+    """Keep some values of rows `(n, None)`; `chosen`, bool, has one for each value."""
     before = tf.cumsum(tf.cast(tf.concat([[False], chosen], 0), rows.row_splits.dtype))
     return tf.RaggedTensor.from_row_splits(
-        keep(rows.flat_values, chosen),
+        keep(rows.values, chosen),
         tf.gather(before, rows.row_splits),
         validate=False,
     )
@@ -107,8 +111,8 @@ def concat(parts: list[Any]) -> TFRagged:
     return tf.RaggedTensor.from_row_splits(beside.values, splits, validate=False)
 
 
-def head(rows: TFRagged, sizes: TFTensor) -> TFRagged:
-    """Take the first `sizes[i]` values of each row `i` of a matrix, or all."""
+def head(rows: TFRagged, sizes: int | TFTensor) -> TFRagged:
+    """Take the first values of each row `(n, None)`: `sizes` of all, or `sizes[i]`."""
     starts = rows.row_starts()
     ends = tf.minimum(starts + tf.cast(sizes, starts.dtype), rows.row_limits())
     places = tf.ragged.range(starts, ends)

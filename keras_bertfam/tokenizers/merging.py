@@ -37,12 +37,43 @@ def merged_words(
         return tokenizer.cache.lookup(different)
 
     known = tf.cond(tf.size(new) > 0, merged, lambda: known)
-    # A sign of a byte is never a space.
+    # Neither signs of bytes nor letters of words are spaces.
     tokens = tf.gather(tf.strings.split(known, " "), places)
     return words.with_flat_values(tokens)
 
 
+# So many letters, with what fills words up, are merged at once.
+_AT_ONCE = 1 << 18
+
+
 def _merge(tokenizer, letters):
+    """Merge words, the longest first, as many at once as the memory is meant for.
+
+    Args:
+        tokenizer: a `keras_hub.tokenizers.BytePairTokenizer`.
+        letters: ragged string tensor of shape `(n, None)`.
+
+    Returns:
+        String tensor of shape `(n,)`: tokens with spaces between them.
+    """
+    lengths = letters.row_lengths()
+    order = tf.argsort(lengths, direction="DESCENDING")
+    count = tf.size(order)
+
+    def merge_some(start, done):
+        longest = tf.cast(lengths[order[start]], tf.int32)
+        some = order[start : start + tf.maximum(_AT_ONCE // (longest + 2), 1)]
+        merged = _merge_at_once(tokenizer, tf.gather(letters, some))
+        done = tf.tensor_scatter_nd_update(done, some[:, None], merged)
+        return start + tf.size(some), done
+
+    _, done = tf.while_loop(
+        lambda start, done: start < count, merge_some, (0, tf.fill([count], ""))
+    )
+    return done
+
+
+def _merge_at_once(tokenizer, letters):
     """Merge the pair of the lowest rank of each word until none is left.
 
     Each step makes one token less of each word, and puts those aside that have no
@@ -96,24 +127,26 @@ def _merge(tokenizer, letters):
 def once_traced(
     tokenizer: Tokenizer, rows_of: Callable[[TFTensor], TFRagged]
 ) -> Callable[[TFTensor], TFRagged]:
-    """Let all calls of a function of texts share one graph.
+    """Let eager calls of a function of texts share one graph.
 
     Args:
         tokenizer: a tokenizer of byte pairs, whose vocabulary may be replaced.
         rows_of: callable from strings of shape `(batch,)` to a ragged tensor.
     """
-    traced: dict[str, Any] = {"cache": None}
+    # The table of a vocabulary, and the function: replaced together, for threads.
+    traced: list[tuple[Any, Any]] = [(None, None)]
 
     def rows_once_traced(texts):
         if not tf.executing_eagerly():
             return rows_of(texts)
-        if traced["cache"] is not tokenizer.cache:  # it has another vocabulary
-            traced["cache"] = tokenizer.cache
-            traced["call"] = tf.function(
+        cache, call = traced[0]
+        if cache is not tokenizer.cache:  # it has another vocabulary
+            call = tf.function(
                 rows_of,
                 input_signature=[tf.TensorSpec([None], tf.string)],
                 autograph=False,
             )
-        return traced["call"](texts)
+            traced[0] = (tokenizer.cache, call)
+        return call(texts)
 
     return rows_once_traced

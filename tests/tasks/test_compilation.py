@@ -104,6 +104,22 @@ def test_arrays_and_buckets_count_their_shapes(monkeypatch):
     assert chosen[3:] == [(3, 2)]
 
 
+@pytest.mark.slow
+@tensorflow_only
+def test_given_pairs_count_the_shapes_of_both_sides(monkeypatch):
+    chosen = []
+    monkeypatch.setattr(
+        tasks.DualEncoder, "_choose_compilation", lambda _, *given: chosen.append(given)
+    )
+    tokenizer, backbone = fine_tuning.make_tokenizer(), fine_tuning.make_backbone()
+    preprocessor = tasks.DualEncoderPreprocessor(tokenizer, 16, 16, buckets=[8, 12])
+    model = tasks.DualEncoder(backbone, preprocessor, projection_dim=None)
+    model.compile(optimizer="sgd")
+    texts, _ = fine_tuning.texts()
+    model.fit((texts[:8], texts[8:16]), batch_size=4, verbose=0)
+    assert chosen == [(9, 2)]
+
+
 def test_auto_stays_auto_in_a_file():
     model = auto_model()
     assert model.get_compile_config()["jit_compile"] == "auto"

@@ -176,6 +176,8 @@ def test_saved_read_and_exported_in_a_graph(kind, tmp_path):
         ["a", "<q>", "b", "fresh"],
         ["a", "<q>bfresh"],  # bytes say where spaces are
     )
+    ids = tf.ragged.constant([row], dtype=tf.int32, row_splits_dtype=tf.int32)
+    assert ours.detokenize(ids).numpy() == [ours.detokenize(row).numpy()]
     ours.save_to_preset(tmp_path)
     again = load_tokenizer(str(tmp_path))
     assert again(["a <q>b fresh"]).to_list() == [row]

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
-from keras_bertfam.tokenizers import train_byte_pair
+from keras_bertfam.tokenizers import merging, train_byte_pair
 from keras_bertfam.tokenizers.byte_level import words_of
 from keras_bertfam.tokenizers.offsets import tokenize_with_offsets
 from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer, tokenize
@@ -148,6 +148,15 @@ def test_words():
 def test_one_long_text_takes_as_much_memory_as_it_has_words():
     words = words_of(tf.constant(["a b " * 500_000]))
     assert words.flat_values.shape[0] == 1_000_001
+
+
+@pytest.mark.slow
+def test_words_are_merged_in_parts_of_the_memory(monkeypatch):
+    documents = tf.data.Dataset.from_tensor_slices(["abc abcab cab b" * 4])
+    texts = ["abcab " + "abc" * 20, "cab" * 3 + " b a bc", "", "abc"]
+    expected = train_byte_pair(documents, 266)(texts).to_list()
+    monkeypatch.setattr(merging, "_AT_ONCE", 64)  # the longest alone, others together
+    assert train_byte_pair(documents, 266)(texts).to_list() == expected
 
 
 CHANGED = [

@@ -379,7 +379,7 @@ def _draws(sizes, counts, seed):
 def as_rows(values: TFTensor, lengths: TFTensor) -> TFRagged:
     """Cut the tokens of a batch, one row after the other, into rows."""
     lengths = tf.cast(lengths, tf.int64)
-    return tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
+    return ragged.from_lengths(values, lengths)
 
 
 def greatest(counts: TFTensor) -> TFTensor:

@@ -106,14 +106,17 @@ class AdjustableLength(PlainInGrain):
 
         Called eagerly, it counts the texts that it cuts.
         """
-        traced: dict[tuple[int, bool], Any] = {}
+        traced: dict[tuple[Any, ...], Any] = {}
 
         def call(*args):
             with self.counted_if_eager():
                 length = self.sequence_length
                 if any(key[0] != length for key in traced):
                     traced.clear()
-                key = (length, is_counting())
+                # For tensors of any rank together a graph would know none.
+                shapes = (getattr(x, "shape", None) for x in tf.nest.flatten(args))
+                ranks = tuple(tf.TensorShape(shape).rank for shape in shapes)
+                key = (length, is_counting(), ranks)
                 if key not in traced:
                     traced[key] = tf.function(
                         function, reduce_retracing=True, autograph=False

@@ -152,7 +152,7 @@ def open_source(path: Path) -> CheckpointSource:
     kinds = [kind for kind, _ in modules]
     file = _file(path, PROMPTS)
     whole = {} if file is None else _accounted(file, PROMPTS)
-    if whole.get("model_type", _MODEL_TYPES[0]) not in _MODEL_TYPES:
+    if whole.get("model_type") not in (None, *_MODEL_TYPES):
         expected = f"one of {', '.join(_MODEL_TYPES)}"
         raise unfit(
             os.path.join(path, PROMPTS), "model_type", expected, whole["model_type"]

@@ -21,6 +21,7 @@ from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import names_of
 from keras_bertfam.tasks.finetuning.words_preprocessor import (
     WordsPreprocessor,
     check_by_word,
+    of_words,
 )
 from keras_bertfam.types import Model, TFDataset
 
@@ -185,7 +186,7 @@ class DependencyParserPreprocessor(WordsPreprocessor):
         if sample_weight is None:
             sample_weight = tf.ones(tf.shape(x)[:1])
         given = tf.not_equal(x, "")
-        pairs = ragged.keep_in_matrix(y, given)
+        pairs = of_words(y, given, "y")
         row_of = ragged.row_ids(pairs)
         sizes = tf.cast(tf.gather(pairs.row_lengths(), row_of), tf.int32)
         heads, relations = self._numbers(pairs.values, sizes)
@@ -197,7 +198,7 @@ class DependencyParserPreprocessor(WordsPreprocessor):
             "of heads that are other words",
         )
         if sample_weight.shape.rank == 2:
-            weights = ragged.keep_in_matrix(sample_weight, given).flat_values
+            weights = of_words(sample_weight, given, "sample_weight").values
         else:
             weights = tf.gather(sample_weight, row_of)
         weights = tf.cast(weights, tf.float32)

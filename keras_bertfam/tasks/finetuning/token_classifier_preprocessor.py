@@ -26,6 +26,7 @@ from keras_bertfam.tasks.finetuning.words_preprocessor import (
     check_by_word,
     checked_words,
     filled_up,
+    of_words,
 )
 from keras_bertfam.tokenizers.pipeline_ops import word_prefix
 from keras_bertfam.types import Model, TFDataset, TFTensor
@@ -187,12 +188,12 @@ class TokenClassifierPreprocessor(WordsPreprocessor):
     def _cut(self, x, y, sample_weight=None):
         """Cut a dense batch of sentences to one of their parts."""
         given = tf.not_equal(x, "")
-        words, *others = (ragged.keep_in_matrix(part, given) for part in (x, y))
+        words, others = ragged.keep_in_matrix(x, given), [of_words(y, given, "y")]
         if sample_weight is not None and sample_weight.shape.rank == 1:
-            of_words = tf.gather(sample_weight, ragged.row_ids(words))
-            others.append(words.with_values(of_words))
+            weights = tf.gather(sample_weight, ragged.row_ids(words))
+            others.append(words.with_values(weights))
         elif sample_weight is not None:
-            others.append(ragged.keep_in_matrix(sample_weight, given))
+            others.append(of_words(sample_weight, given, "sample_weight"))
         begins, _ = self._begins(words, False)
         number = tf.cumsum(tf.cast(begins, tf.int64)) - 1
         count = tf.reduce_sum(tf.cast(begins, tf.int64))
@@ -255,9 +256,9 @@ class TokenClassifierPreprocessor(WordsPreprocessor):
             sample_weight = tf.ones(tf.shape(x)[:1])
         given = tf.not_equal(x, "")
         if sample_weight is not None and sample_weight.shape.rank == 2:
-            sample_weight = ragged.keep_in_matrix(sample_weight, given)
+            sample_weight = of_words(sample_weight, given, "sample_weight")
         if y is not None:
-            y = ragged.keep_in_matrix(y, given)
+            y = of_words(y, given, "y")
             labelled = have_labels(y.flat_values)
             if isinstance(sample_weight, tf.RaggedTensor):
                 weights = sample_weight.flat_values

@@ -76,8 +76,8 @@ class WordsPreprocessor(LabelledPreprocessor):
         weights = tf.cast(sample_weight, tf.float32)
         mask = tf.cast(x["word_mask"], tf.float32)
         if weights.shape.rank == 1:
-            of_words = tf.gather(weights, ragged.row_ids(mask))
-            return mask.with_values(mask.values * of_words)
+            weights = tf.gather(weights, ragged.row_ids(mask))
+            return mask.with_values(mask.values * weights)
         return mask.with_values(mask.values * self._most(weights).values)
 
     def as_weights(self, sample_weight: Any) -> TFTensor:
@@ -137,6 +137,26 @@ def filled_up(rows: Sequence[Sequence[Any]], blank: Any) -> np.ndarray:
     for number, row in enumerate(rows):
         filled[number, : len(row)] = row
     return filled
+
+
+def of_words(values: TFTensor, given: TFTensor, name: str) -> TFRagged:
+    """Keep what belongs to words, and not what fills rows up. Works in a graph.
+
+    Args:
+        values: tensor `(batch, words)`, perhaps with axes of its own besides.
+        given: bool tensor `(batch, words)`: which words there are.
+        name: str. What `values` are called in the error.
+
+    Raises:
+        tf.errors.InvalidArgumentError: for another shape.
+    """
+    check = tf.debugging.assert_equal(
+        tf.shape(values)[:2],
+        tf.shape(given),
+        f"`{name}` must have one for each word of `x`. Received: another shape.",
+    )
+    with tf.control_dependencies([check] if check is not None else []):
+        return ragged.keep_in_matrix(tf.identity(values), given)
 
 
 def _at_least_one(pieces, stand_in):

@@ -1,5 +1,6 @@
 """Queries and passages: given in pairs, made of documents, or alone."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -61,19 +62,20 @@ class DualEncoderPreprocessor(PackingPreprocessor):
 
             - `"inverse_cloze"`: a sentence of the block, and the block without it, or
               for the rest of `mask_rate` with it, as if it quoted it;
-            - `"crops"`: two runs of the block's tokens, as Contriever has them: give
-              queries the `query_length` of passages;
+            - `"crops"`: two runs of the block's tokens, as Contriever has them;
             - `"neighbours"`: the block's sentences up to a place that is drawn, and
               those that follow;
             - `"titles"`: the first line of the document, and the block.
+
+            Queries of crops and neighbours are long: choose `query_length` accordingly.
         crop_rates: two floats in (0, 1] or `None`. Of crops: the least and the most of
             a block's tokens that a crop has. Defaults to `(0.1, 0.5)`.
         deletion_rate: float in [0, 1] or `None`. Of crops: the share of their tokens
             that is left out. Defaults to `0.1`.
-        buckets: sequence of ints: lengths, of which a batch of pairs that are given is
-            padded to the least that it fits in, queries and passages by themselves;
-            see `TextClassifierPreprocessor`. `[]` for rows of full length, as `dataset`
-            makes them.
+        buckets: sequence of ints or `None`: lengths, of which a batch of pairs that are
+            given is padded to the least that it fits in, queries and passages by
+            themselves. `None` for a full row, a half, a quarter and an eighth, but no
+            less than 8; `[]` for full rows, as `dataset` makes them.
 
     Call arguments:
         x: a tuple of queries and passages, or a dict of `query`, `passage` and, if
@@ -110,7 +112,8 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         [Lee et al., 2019](https://arxiv.org/abs/1906.00300), section 4;
         [Karpukhin et al., 2020](https://arxiv.org/abs/2004.04906), section 3; crops:
         [Izacard et al., 2021](https://arxiv.org/abs/2112.09118), section 3.1, and its
-        released code.
+        released code; neighbours: [Neelakantan et al., 2022](
+        https://arxiv.org/abs/2201.10005), section 2.1.
     """
 
     def __init__(
@@ -144,15 +147,15 @@ class DualEncoderPreprocessor(PackingPreprocessor):
             )
         self.query_length = query_length
         self.pairs = pairs
-        self._settings = _settings_of(
+        settings = _settings_of(
             pairs,
             mask_rate=mask_rate,
-            crop_rates=None if crop_rates is None else tuple(crop_rates),
+            crop_rates=crop_rates,
             deletion_rate=deletion_rate,
         )
-        self.mask_rate = self._settings.get("mask_rate")
-        self.crop_rates = self._settings.get("crop_rates")
-        self.deletion_rate = self._settings.get("deletion_rate")
+        self.mask_rate = settings.get("mask_rate")
+        self.crop_rates = settings.get("crop_rates")
+        self.deletion_rate = settings.get("deletion_rate")
         self.titles = titles
         self.buckets = None if buckets is None else [int(size) for size in buckets]
         length_buckets(self.buckets, sequence_length)  # which refuses some
@@ -184,7 +187,7 @@ class DualEncoderPreprocessor(PackingPreprocessor):
             self.rows_of("query"),
             self.rows_of("passage"),
             self.pairs,
-            self._settings,
+            {name: getattr(self, name) for name in PAIRS[self.pairs]},
             self.titles,
             self.documents_at_once,
         )
@@ -242,18 +245,28 @@ class DualEncoderPreprocessor(PackingPreprocessor):
 
     def _pairs(self, texts, single):
         # Single pairs are to be batched by whoever calls: all are equally long.
-        query, passage = (None if single else self._buckets(kind) for kind in _SIDES)
-        given, titles = texts["passage"], texts.get("title")
+        buckets = {kind: None if single else self._buckets(kind) for kind in _SIDES}
+        titles = {"query": None, "passage": texts.get("title")}
         sides = {
-            "query": self._laid_out("query", texts["query"], None, query),
-            "passage": self._laid_out("passage", given, titles, passage),
+            kind: self._laid_out(kind, texts[kind], titles[kind], buckets[kind])
+            for kind in _SIDES
         }
         return {f"{s}_{n}": x for s, rows in sides.items() for n, x in rows.items()}
 
+    def count_shapes(self) -> int:
+        """Count the shapes that batches of given pairs may have."""
+        buckets = (self._buckets(kind) for kind in _SIDES)
+        return math.prod(1 if sizes is None else len(sizes) for sizes in buckets)
+
     def _buckets(self, kind):
+        """List the lengths of rows; `None` if there is one."""
         length = self.rows_of(kind).sequence_length
-        fitting = self.buckets and [size for size in self.buckets if size <= length]
-        return length_buckets(fitting, length)
+        if self.buckets is None:
+            sizes = [-(-length // parts) for parts in (8, 4, 2)]
+            fitting = [size for size in sizes if size >= 8]
+        else:
+            fitting = [size for size in self.buckets if size < length]
+        return length_buckets(fitting, length) if fitting else None
 
     def _laid_out(self, kind, texts, titles=None, buckets=None):
         ids = tokenize(self.tokenizer, to_utf8(texts))
@@ -341,12 +354,14 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         refuse_too_long(over, rows_of.sequence_length)
 
     def get_config(self) -> Config:
-        settings = self._settings.items()
+        rates = self.crop_rates
         return {
             **super().get_config(),
             "query_length": self.query_length,
             "pairs": self.pairs,
-            **{n: list(x) if n == "crop_rates" else x for n, x in settings},
+            "mask_rate": self.mask_rate,
+            "crop_rates": None if rates is None else list(rates),
+            "deletion_rate": self.deletion_rate,
             "titles": self.titles,
             "documents_at_once": self.documents_at_once,
             "buckets": self.buckets,
@@ -354,27 +369,31 @@ class DualEncoderPreprocessor(PackingPreprocessor):
 
 
 def _settings_of(pairs, **given):
-    """Fill in the settings of a way of making pairs, and refuse those of others."""
+    """Fill in the settings of a way of making pairs, and refuse those of others.
+
+    A setting of another way that has its default is left out, as saved ones may.
+    """
     if pairs not in PAIRS:
         raise ValueError(f"`pairs` must be one of {[*PAIRS]}. Received: {pairs!r}.")
-    given = {name: value for name, value in given.items() if value is not None}
-    for name, value in given.items():
-        if name not in PAIRS[pairs]:
-            raise ValueError(
-                f"`{name}` must be `None` with pairs={pairs!r}. Received: {value!r}."
-            )
-        rates = value if isinstance(value, tuple) else (value,)
-        if not all(0 <= rate <= 1 for rate in rates):
-            raise ValueError(f"`{name}` must be in [0, 1]. Received: {value!r}.")
-    settings = {**PAIRS[pairs], **given}
-    if "crop_rates" in settings:
-        rates = settings["crop_rates"]
-        if len(rates) != 2 or not 0 < rates[0] <= rates[1]:
+    rates = given["crop_rates"]
+    if rates is not None:
+        given["crop_rates"] = rates = tuple(rates) if np.iterable(rates) else (rates,)
+        numbers = len(rates) == 2 and all(isinstance(x, (int, float)) for x in rates)
+        if not numbers or not 0 < rates[0] <= rates[1] <= 1:
             raise ValueError(
                 "`crop_rates` must be two numbers in (0, 1], the lesser first. "
                 f"Received: {rates!r}."
             )
-    return settings
+    defaults = {name: value for way in PAIRS.values() for name, value in way.items()}
+    for name, value in given.items():
+        if name not in PAIRS[pairs] and value not in (None, defaults[name]):
+            raise ValueError(
+                f"`{name}` must be `None` with pairs={pairs!r}. Received: {value!r}."
+            )
+    return {
+        name: default if given[name] is None else given[name]
+        for name, default in PAIRS[pairs].items()
+    }
 
 
 def _as_texts(x):

@@ -146,6 +146,10 @@ class LateInteractionPreprocessor(DualEncoderPreprocessor):
         self._token_ids["skipped"] = self._skipped(known)
         super().build(input_shape)
 
+    def _buckets(self, kind):
+        # Queries that are filled up are of one length.
+        return None if self.rows_of(kind).filler is not None else super()._buckets(kind)
+
     def rows_of(self, kind: str) -> ScoredRows:
         if not self._token_ids:  # a `.keras` file brings the vocabulary
             self.build()

@@ -10,6 +10,7 @@ from keras_bertfam.layers.heads.token_scores import crossentropy
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.encoder_decoder import side_of
 from keras_bertfam.models.exported import row_specs
+from keras_bertfam.tasks.inputs import is_preprocessed, known_shapes, remember_shapes
 from keras_bertfam.tasks.losses import UnweightedAccuracy
 from keras_bertfam.tasks.task import PretrainingTask, pooler_variables
 from keras_bertfam.tasks.vectors import TextVectors
@@ -118,6 +119,14 @@ class Retriever(TextVectors, PretrainingTask):
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
         return [UnweightedAccuracy(name="accuracy")]
+
+    def _batched(self, data, batch_size, position=None):
+        batches = super()._batched(data, batch_size, position)
+        x, *_ = keras.utils.unpack_x_y_sample_weight(data.element_spec)
+        known = known_shapes(batches)
+        if known and not is_preprocessed(x):
+            remember_shapes(batches, known * self.preprocessor.count_shapes())
+        return batches
 
     def unused_variables(self) -> list[keras.Variable]:
         unused = super().unused_variables()

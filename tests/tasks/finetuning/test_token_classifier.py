@@ -230,6 +230,22 @@ def test_sentences_of_a_stream_have_their_own_numbers_of_words():
 
 
 @pytest.mark.slow
+def test_weights_of_sentences_and_of_words():
+    """One call after the other: a graph of both would know no rank."""
+    preprocessor = make_preprocessor(label_names=NAMES)
+    by_word = [[1.0] * len(words) for words in SENTENCES]
+    _, _, first = preprocessor(SENTENCES, LABELS, preprocessor.as_weights(by_word))
+    _, _, second = preprocessor(SENTENCES, LABELS, [1.0] * len(SENTENCES))
+    np.testing.assert_array_equal(first, second)
+    longest = max(map(len, SENTENCES))
+    for shape in ((len(SENTENCES), longest + 1), (len(SENTENCES) + 1, longest)):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="`sample_weight` must"
+        ):
+            preprocessor(SENTENCES, LABELS, np.ones(shape, "float32"))
+
+
+@pytest.mark.slow
 def test_weights_of_words_may_be_lists_of_unequal_length():
     preprocessor = make_preprocessor(label_names=NAMES)
     weights = [[1.0, 0.5, 0.0], [1.0, 2.0], [3]]

@@ -149,6 +149,10 @@ def test_titles_are_queries():
     texts = ["w50 w51\n" + lines([0, 1], [2, 3]), lines([4], [5]), "w52", "\nw6 w7"]
     found = [*pairs(dataset(make(pairs="titles"), texts, training=False))]
     assert found == [([50, 51], [0, 1, 2, 3]), ([4], [5])]
+    # A title that is a query fills its row, and takes nothing of the passage's.
+    long = ["w50 " * 30 + "\n" + lines(range(7), range(7, 14))]
+    ((query, passage),) = pairs(dataset(make(pairs="titles"), long, training=False))
+    assert query == [50] * 6 and passage == [*range(14)]
 
 
 @pytest.mark.slow
@@ -203,6 +207,7 @@ def test_calls_on_pairs():
     ids = x["passage_token_ids"].numpy()
     assert ids.shape == (2, 2, 8)  # as long as the longest, by a bucket
     full, _, _ = make(buckets=[])(given)
+    assert make(buckets=[]).sequence_length == full["passage_token_ids"].shape[-1]
     np.testing.assert_array_equal(full["passage_token_ids"].numpy()[..., :8], ids)
     single, _, _ = preprocessor({name: value[0] for name, value in given.items()})
     for rows, shape in ((full, (2, 2)), (single, (2,))):
@@ -238,6 +243,16 @@ def test_configuration_and_errors():
     ):
         with pytest.raises(ValueError, match=message):
             make(**arguments)
+    for wrong in (0.5, ("a", "b"), [0.1, 0.2, 0.3]):
+        with pytest.raises(ValueError, match="`crop_rates` must be two"):
+            make(pairs="crops", crop_rates=wrong)
+    # What a preset has saved is no hindrance to another way.
+    saved = make().get_config()
+    other = DualEncoderPreprocessor.from_config({**saved, "pairs": "crops"})
+    assert (other.mask_rate, other.deletion_rate) == (None, 0.1)
+    other = DualEncoderPreprocessor.from_config({**saved, "mask_rate": None})
+    assert other.get_config() == saved and other.mask_rate == 0.9
+    assert make().count_shapes() == 2 and make(buckets=[]).count_shapes() == 1
     crops = make(pairs="crops", crop_rates=(0.2, 0.3))
     copy = keras.layers.deserialize(keras.layers.serialize(crops))
     assert copy.get_config() == crops.get_config()

@@ -183,11 +183,7 @@ def _lines(path):
 
 
 def _is_space(units):
-    flat = units.flat_values if isinstance(units, tf.RaggedTensor) else units
-    space = tf.strings.regex_full_match(flat, f"[{LINE_SPACE}]+")
-    return (
-        units.with_flat_values(space) if isinstance(units, tf.RaggedTensor) else space
-    )
+    return tf.strings.regex_full_match(units, f"[{LINE_SPACE}]+")
 
 
 def _shifted(values, count, fill):

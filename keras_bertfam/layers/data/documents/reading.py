@@ -224,9 +224,7 @@ def sentences_of(
     document = ragged.keep(ragged.row_ids(sentences), full)
     # Only empty rows go: `tf.ragged.boolean_mask` would copy all tokens.
     lengths = ragged.keep(lengths, full)
-    return tf.RaggedTensor.from_row_lengths(
-        tokens.values, lengths, validate=False
-    ), document
+    return ragged.from_lengths(tokens.values, lengths), document
 
 
 def continues(documents: TFTensor) -> TFTensor:

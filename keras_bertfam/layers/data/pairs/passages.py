@@ -222,14 +222,13 @@ class DocumentPairs(SegmentBuilder):
     - `"neighbours"`: its sentences up to a place drawn uniformly, and those behind it;
     - `"titles"`: the title of the document, and the block.
 
-    Blocks that this can't be made of, such as a single sentence of a neighbour, are
-    dropped.
+    Blocks that this can't be made of, such as neighbours of one sentence, are dropped.
 
     Args:
         query_rows: `TitledRows`. The rows of queries.
         block_rows: `TitledRows`. The rows of passages.
         pairs: str, one of `PAIRS`.
-        settings: dict. Those of `pairs`.
+        settings: dict. Those of `pairs`, all of them.
         titles: bool. Whether a document's first line is its title, which each of its
             passages begins with. With `"titles"` it is the query instead.
         **kwargs: other arguments of `SegmentBuilder`.
@@ -249,8 +248,8 @@ class DocumentPairs(SegmentBuilder):
         self,
         query_rows: TitledRows,
         block_rows: TitledRows,
-        pairs: str = "inverse_cloze",
-        settings: dict[str, Any] | None = None,
+        pairs: str,
+        settings: dict[str, Any],
         titles: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -267,8 +266,11 @@ class DocumentPairs(SegmentBuilder):
         self.query_rows = query_rows
         self.block_rows = block_rows
         self.pairs = pairs
-        self.settings = {**PAIRS[pairs], **(settings or {})}
+        self.settings = settings
         self.titles = titles or pairs == "titles"
+        # The most tokens of a title, which goes before passages or is the query.
+        asked = pairs == "titles"
+        self.title_length = query_rows.text_length if asked else block_rows.title_length
 
     def _window(self, documents):
         titles, texts = None, documents
@@ -285,7 +287,7 @@ class DocumentPairs(SegmentBuilder):
         }
         if titles is not None:
             names = tokenize(self.tokenizer, to_utf8(tf.gather(titles, kept)))
-            names = names[:, : self.block_rows.title_length]
+            names = names[:, : self.title_length]
             window["title_tokens"] = names.flat_values
             window["title_lengths"] = tf.cast(names.row_lengths(), tf.int32)
         return window
@@ -307,7 +309,8 @@ class DocumentPairs(SegmentBuilder):
             title_at += tf.size(tokens)
             title_size = tf.gather(sizes, document)
             tokens = tf.concat([tokens, window["title_tokens"]], 0)
-        goal = sentences.bounds[:-1] + self.block_rows.room(title_size)
+        beside = tf.zeros_like(document) if self.pairs == "titles" else title_size
+        goal = sentences.bounds[:-1] + self.block_rows.room(beside)
         fitting = tf.searchsorted(sentences.bounds, goal, side="right") - 1
         following = tf.minimum(tf.maximum(fitting, first + 1), sentences.document_end)
         begin = follow_pointers(following, 0)
@@ -352,7 +355,12 @@ class DocumentPairs(SegmentBuilder):
 
     def _examples(self, tokens, sentences, begin, end, title, seeds):
         """Make a query and a passage of each range of sentences."""
-        make = getattr(self, f"_{self.pairs}")
+        make = {
+            "inverse_cloze": self._inverse_cloze,
+            "crops": self._crops,
+            "neighbours": self._neighbours,
+            "titles": self._title_and_block,
+        }[self.pairs]
         tokens, query, block, title = make(tokens, sentences, begin, end, title, seeds)
         parts = {
             "query": self.query_rows.lay_out(tokens, [query]),
@@ -381,7 +389,7 @@ class DocumentPairs(SegmentBuilder):
         query, block = ((x, y - x) for x, y in itertools.pairwise(at))
         return tokens, query, [block], title
 
-    def _titles(self, tokens, sentences, begin, end, title, seeds):
+    def _title_and_block(self, tokens, sentences, begin, end, title, seeds):
         at = [tf.gather(sentences.bounds, x) for x in (begin, end)]
         return tokens, title, [(at[0], at[1] - at[0])], None
 
@@ -438,8 +446,8 @@ class DocumentPairRows(Rows):
 
     packings = ("blocks",)
     advice = (
-        "give more text, in documents of more than one sentence, or a smaller "
-        "`batch_size`"
+        "give more text, in documents of more than one sentence, with titles if these "
+        "are the queries, or a smaller `batch_size`"
     )
 
     def __init__(
@@ -481,7 +489,7 @@ class DocumentPairRows(Rows):
             raise ValueError(
                 '`titles` must be `False`, and `pairs` not "titles", with a prepared '
                 "corpus, which doesn't tell its first lines apart. Received: "
-                f"pairs={builder.pairs!r}."
+                f"titles={self._arguments[-1]}, pairs={builder.pairs!r}."
             )
         room = builder.block_rows.text_length
         return TokenRows(RowKind("segments", room), builder.rows_of_tokens)

@@ -116,10 +116,9 @@ class PairLayout:
                 side: tf.where(tf.reshape(x, [-1]))[:, 0] for side, x in inside.items()
             }
             return {
-                name: tf.RaggedTensor.from_row_lengths(
+                name: ragged.from_lengths(
                     tf.gather(tf.reshape(x, [-1]), index[_side(name)]),
                     tf.cast(sizes[_side(name)], tf.int64),
-                    validate=False,
                 )
                 for name, x in rows.items()
             }

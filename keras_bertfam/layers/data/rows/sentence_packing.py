@@ -153,12 +153,10 @@ class PackSentences:
     def _separate(self, tokens, lengths, document):
         """Put a separator, a unit of its own, before each document but the first."""
         first = tf.concat([document[:1] > 0, document[1:] != document[:-1]], 0)
-        rows = tf.RaggedTensor.from_row_lengths(tokens, lengths, validate=False)
+        rows = ragged.from_lengths(tokens, lengths)
         counts = tf.cast(first, tf.int32)
-        separators = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.reduce_sum(counts)], self.end_token_id),
-            counts,
-            validate=False,
+        separators = ragged.from_lengths(
+            tf.fill([tf.reduce_sum(counts)], self.end_token_id), counts
         )
         tokens = tf.concat([separators, rows], 1).flat_values
         both = tf.stack([counts, lengths], 1)

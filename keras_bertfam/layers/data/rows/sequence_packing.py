@@ -162,7 +162,7 @@ class PackSequences:
         totals = tf.math.unsorted_segment_sum(lengths, row, count)
 
         def laid_out(values, fill):
-            rows = tf.RaggedTensor.from_row_lengths(values, totals, validate=False)
+            rows = ragged.from_lengths(values, totals)
             blank = tf.cast(fill, values.dtype)
             dense = rows.to_tensor(blank, shape=[None, self.row_length])
             return tf.ensure_shape(dense, [None, self.row_length])
@@ -290,7 +290,7 @@ def _choose(parts, token_wise, index):
     chosen = {}
     for name, x in parts.items():
         if name in token_wise:
-            x = tf.RaggedTensor.from_row_lengths(x, parts["lengths"], validate=False)
+            x = ragged.from_lengths(x, parts["lengths"])
             chosen[name] = tf.gather(x, index).flat_values
         else:
             chosen[name] = tf.gather(x, index)
