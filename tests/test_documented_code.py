@@ -50,8 +50,10 @@ BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 def examples():
     for path in sorted(PACKAGE.rglob("*.py")):
-        name = path.relative_to(PACKAGE).as_posix()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        name, code = path.relative_to(PACKAGE).as_posix(), path.read_text("utf-8")
+        if "```python" not in code:
+            continue
+        for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
                 text = ast.get_docstring(node) or ""
                 owner = getattr(node, "name", "")

@@ -2,6 +2,7 @@
 
 import ast
 import fnmatch
+import functools
 import inspect
 import os
 import re
@@ -95,7 +96,9 @@ def module_level(tree):
             yield from module_level(node)
 
 
-IMPORTS = imports_of(ROOT)
+@functools.cache
+def imports():
+    return imports_of(ROOT)
 
 
 def test_modules_import_only_what_their_place_allows():
@@ -106,7 +109,7 @@ def test_modules_import_only_what_their_place_allows():
         allowed = {here, *ROOMS[here]}
         wrong += [
             f"{name}: `{here}` may not import {file}"
-            for file in IMPORTS[name]
+            for file in imports()[name]
             if room(file) not in allowed
         ]
         if "TensorFlow" not in allowed:
@@ -119,12 +122,12 @@ def test_modules_import_only_what_their_place_allows():
 
 
 def test_no_imports_in_a_circle():
-    assert circles(IMPORTS) == set()
+    assert circles(imports()) == set()
 
 
 def test_names_that_load_when_they_are_used_are_imports():
-    assert "tasks/masking/masked_lm.py" in IMPORTS["tasks/__init__.py"]
-    assert "layers/data/__init__.py" in IMPORTS["layers/__init__.py"]
+    assert "tasks/masking/masked_lm.py" in imports()["tasks/__init__.py"]
+    assert "layers/data/__init__.py" in imports()["layers/__init__.py"]
 
 
 def test_circles_are_found():
