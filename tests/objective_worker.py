@@ -79,6 +79,7 @@ def mirrored(objectives):
     cpu = tf.config.list_physical_devices("CPU")[0]
     configuration = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(cpu, configuration)
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     results = {}
     for objective in objectives:

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.data.pairs.text_to_text import (
     check_prompts,
@@ -132,11 +133,10 @@ class CausalLMPreprocessor(PackingPreprocessor):
         tokens = tokenize(self.tokenizer, texts)
         start = text_start_id(self.tokenizer)
         if start is None and self.tokenizer.start_token_id is not None:
-            empty = tf.cast(tokens.row_lengths() == 0, tf.int64)
-            first = tf.fill([tf.reduce_sum(empty)], self.tokenizer.start_token_id)
-            tokens = tf.concat(
-                [tf.RaggedTensor.from_row_lengths(first, empty), tokens], 1
-            )
+            empty = tokens.row_lengths() == 0
+            count = tf.reduce_sum(tf.cast(empty, tf.int32))
+            first = tf.fill([count], self.tokenizer.start_token_id)
+            tokens = ragged.fill_rows(tokens, empty, first)
         specials = [] if start is None else [start]
         pad = self.tokenizer.pad_token_id
         ids, inside, longest = lay_out_prompts(tokens, specials, length, pad)

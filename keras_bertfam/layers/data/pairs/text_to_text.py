@@ -424,4 +424,5 @@ def to_text(tokenizer: Tokenizer, token_ids: Any, padding_mask: Any) -> Any:
     for name in ("start", "end", "pad"):
         if getattr(tokenizer, f"{name}_token", None) is not None:
             kept &= ids != getattr(tokenizer, f"{name}_token_id")
-    return tokenizer.detokenize(ragged.keep_in_matrix(ids, kept))
+    keep = ragged.keep if ids.shape.rank == 1 else ragged.keep_in_matrix
+    return tokenizer.detokenize(keep(ids, kept))
