@@ -152,7 +152,6 @@ def test_training():
     three = (QUERIES, [[*row, "a hat"] for row in BOTH])
     for x, y in (
         ((QUERIES, PASSAGES), None),
-        ((QUERIES, BOTH), None),
         (three, None),
         ((QUERIES, BOTH), SCORES),
     ):
