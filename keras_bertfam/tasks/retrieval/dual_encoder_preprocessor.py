@@ -1,6 +1,7 @@
 """Queries and passages: given in pairs, made of documents, or alone."""
 
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -377,13 +378,14 @@ def _settings_of(pairs, **given):
         raise ValueError(f"`pairs` must be one of {[*PAIRS]}. Received: {pairs!r}.")
     rates = given["crop_rates"]
     if rates is not None:
-        given["crop_rates"] = rates = tuple(rates) if np.iterable(rates) else (rates,)
-        numbers = len(rates) == 2 and all(isinstance(x, (int, float)) for x in rates)
-        if not numbers or not 0 < rates[0] <= rates[1] <= 1:
+        rates = tuple(rates) if np.iterable(rates) else (rates,)
+        two = len(rates) == 2 and all(isinstance(x, numbers.Real) for x in rates)
+        if not two or not 0 < rates[0] <= rates[1] <= 1:
             raise ValueError(
                 "`crop_rates` must be two numbers in (0, 1], the lesser first. "
                 f"Received: {rates!r}."
             )
+        given["crop_rates"] = tuple(map(float, rates))
     defaults = {name: value for way in PAIRS.values() for name, value in way.items()}
     for name, value in given.items():
         if name not in PAIRS[pairs] and value not in (None, defaults[name]):

@@ -10,6 +10,7 @@ from keras_bertfam.layers import BertTokenizer, read_tokens
 from keras_bertfam.layers.data.pairs.passages import PAIRS, TitledRows
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.tasks import DualEncoderPreprocessor
+from tests import every_task as every
 from tests import tiny_corpus
 from tests.tiny_masked_lm import SPECIALS as BERT_SPECIALS
 from tests.tiny_masked_lm import WORDS as BERT_WORDS
@@ -156,6 +157,27 @@ def test_titles_are_queries():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("tokenizer", every.KINDS)
+def test_any_tokenizer(tokenizer):
+    """Rows have their family's special tokens, and text between them."""
+    documents = tf.data.Dataset.from_tensor_slices(["\n".join(every.TEXTS)] * 3)
+    for kind in PAIRS:
+        preprocessor = DualEncoderPreprocessor(
+            every.tokenizer_of(tokenizer), 96, 96, pairs=kind
+        )
+        data = preprocessor.dataset(documents, 2, training=False)
+        x, _, weight = next(iter(data))
+        assert weight.numpy().all()
+        for side in SIDES:
+            ids, inside = (
+                x[f"{side}_{n}"].numpy() for n in ("token_ids", "padding_mask")
+            )
+            layout = preprocessor.rows_of(side).layout
+            assert (inside.sum(1) > layout.specials(1)).all()
+            assert (ids[~inside] == preprocessor.tokenizer.pad_token_id).all()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PAIRS)
 def test_passes_differ_and_are_resumed(kind):
     texts = [lines(*([4 * k + i] for i in range(4))) for k in range(14)]
@@ -207,7 +229,9 @@ def test_calls_on_pairs():
     ids = x["passage_token_ids"].numpy()
     assert ids.shape == (2, 2, 8)  # as long as the longest, by a bucket
     full, _, _ = make(buckets=[])(given)
-    assert make(buckets=[]).sequence_length == full["passage_token_ids"].shape[-1]
+    two = tf.data.Dataset.from_tensors((["w1", "w2"], ["w4", "w5"]))
+    spec, _, _ = two.map(lambda *x: make(buckets=[])(x, None)).element_spec
+    assert spec["passage_token_ids"].shape[1] == 16  # static, for one compilation
     np.testing.assert_array_equal(full["passage_token_ids"].numpy()[..., :8], ids)
     single, _, _ = preprocessor({name: value[0] for name, value in given.items()})
     for rows, shape in ((full, (2, 2)), (single, (2,))):
