@@ -59,6 +59,8 @@ FINE_TUNING = {
 PRETRAINING = {
     "MaskedLM": ("bert", {}, {}),
     "MaskedLMSentencePair": ("bert", {}, {}),
+    "MaskedAutoencoder": ("bert", {}, {}),
+    "DenoisingAutoencoder": ("bert", {}, {}),
     "SpanBoundaryLM": ("spanbert", {}, {}),
     "ReplacedTokenDetection": ("electra", {"generator_size": 0.5, "seed": 1}, {}),
     "Distiller": ("distilbert", {}, {}),
@@ -80,6 +82,7 @@ def cells():
     """Pairs of a task and a kind of tokenizer that go together."""
     masking = ("MaskedLM", "MaskedLMSentencePair", "SpanBoundaryLM", "PermutationLM")
     masking += ("ReplacedTokenDetection", "Distiller", "SparseEncoder")
+    masking += ("MaskedAutoencoder",)
     return [
         (task, kind)
         for task in (*FINE_TUNING, *PRETRAINING)

@@ -245,6 +245,7 @@ def check_sampler(sampler: str) -> None:
 
 
 FILL_MASKS = (
+    "MaskedAutoencoder",
     "MaskedLM",
     "MaskedLMSentencePair",
     "ReplacedTokenDetection",

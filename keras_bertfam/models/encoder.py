@@ -222,27 +222,11 @@ class EncoderBackbone(TokenBackbone):
 
     def _compute(self, inputs, positions, return_pooled, training, **arguments):
         """Compute the outputs of a call; the stack takes the `arguments`."""
-        token_ids = ops.cast(inputs["token_ids"], "int32")
-        mask, position_ids = inputs.get("padding_mask"), inputs.get("position_ids")
-        mask = None if mask is None else ops.cast(mask, "bool")
-        sequence_ids = inputs.get("sequence_ids")
-        if sequence_ids is not None and position_ids is None:
-            position_ids = restarted_positions(sequence_ids)
-        table_ids = position_ids
-        counts = mask is not None and inputs.get("position_ids") is None
-        if counts and self.position_offset:
-            # Rows before the first position's are padding's.
-            table_ids = positions_without_padding(mask, position_ids)
+        mask, position_ids, table_ids = self._mask_and_places(inputs)
         pooled = self.pooler is not None if return_pooled is None else return_pooled
         if positions is not None and pooled:
             positions = ops.pad(ops.cast(positions, "int32"), [[0, 0], [1, 0]])
-        x = self.embeddings(
-            token_ids,
-            segment_ids=inputs.get("segment_ids"),
-            position_ids=table_ids,
-            padding_mask=mask,
-            training=training,
-        )
+        x = self._embed(inputs, mask, table_ids, training)
         x, global_tokens = self._global_tokens(x, inputs)
         x, states, scores = _as_triple(
             self.encoder(
@@ -250,7 +234,7 @@ class EncoderBackbone(TokenBackbone):
                 attention_mask=mask,
                 positions=positions,
                 position_ids=position_ids,
-                sequence_ids=sequence_ids,
+                sequence_ids=inputs.get("sequence_ids"),
                 global_tokens=global_tokens,
                 training=training,
                 **arguments,
@@ -271,6 +255,71 @@ class EncoderBackbone(TokenBackbone):
         if scores is not None:
             outputs["attentions"] = scores
         return outputs
+
+    def embed(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
+        """Compute what the first layer is given: the sum of the embeddings.
+
+        Args:
+            inputs: as for a call.
+            training: bool or `None`.
+
+        Returns:
+            Float tensor `(batch, length, hidden_dim)`.
+
+        Example:
+
+        ```python
+        backbone = keras_bertfam.models.BertBackbone.from_preset(
+            "bert_tiny_en_uncased", load_weights=False)
+        backbone.embed({"token_ids": keras.ops.array([[1, 2]])}).shape  # (1, 2, 128)
+        ```
+        """
+        mask, _, table_ids = self._mask_and_places(inputs)
+        return self._embed(inputs, mask, table_ids, training)
+
+    def position_vectors(self, inputs: dict[str, Tensor]) -> Tensor:
+        """Look up the vectors of tokens' positions, as they are in the embeddings.
+
+        Args:
+            inputs: as for a call, of a backbone with a table of positions.
+
+        Returns:
+            Float tensor `(batch or 1, length, embedding_dim)`.
+
+        Example:
+
+        ```python
+        backbone = keras_bertfam.models.BertBackbone.from_preset(
+            "bert_tiny_en_uncased", load_weights=False)
+        tokens = {"token_ids": keras.ops.array([[1, 2]])}
+        backbone.position_vectors(tokens).shape  # (1, 2, 128)
+        ```
+        """
+        _, _, table_ids = self._mask_and_places(inputs)
+        vectors = self.embeddings.position_vectors(inputs["token_ids"], table_ids)
+        return vectors if len(vectors.shape) == 3 else ops.expand_dims(vectors, 0)
+
+    def _embed(self, inputs, mask, table_ids, training):
+        return self.embeddings(
+            ops.cast(inputs["token_ids"], "int32"),
+            segment_ids=inputs.get("segment_ids"),
+            position_ids=table_ids,
+            padding_mask=mask,
+            training=training,
+        )
+
+    def _mask_and_places(self, inputs):
+        """Give the padding mask, the positions, and their rows of the table, if any."""
+        mask, position_ids = inputs.get("padding_mask"), inputs.get("position_ids")
+        mask = None if mask is None else ops.cast(mask, "bool")
+        if inputs.get("sequence_ids") is not None and position_ids is None:
+            position_ids = restarted_positions(inputs["sequence_ids"])
+        table_ids = position_ids
+        counts = mask is not None and inputs.get("position_ids") is None
+        if counts and self.position_offset:
+            # Rows before the first position's are padding's.
+            table_ids = positions_without_padding(mask, position_ids)
+        return mask, position_ids, table_ids
 
     def _go_on(self, inputs, cache, cache_index, training, **arguments):
         """Compute the outputs for the tokens that follow those in the cache."""

@@ -81,7 +81,15 @@ if TYPE_CHECKING:
         TextToTextPreprocessor,
     )
     from keras_bertfam.tasks.losses import MaskedCrossentropy
+    from keras_bertfam.tasks.masking.denoising_autoencoder import DenoisingAutoencoder
+    from keras_bertfam.tasks.masking.denoising_autoencoder_preprocessor import (
+        DenoisingAutoencoderPreprocessor,
+    )
     from keras_bertfam.tasks.masking.distiller import DISTILLATION_RECIPES, Distiller
+    from keras_bertfam.tasks.masking.masked_autoencoder import MaskedAutoencoder
+    from keras_bertfam.tasks.masking.masked_autoencoder_preprocessor import (
+        MaskedAutoencoderPreprocessor,
+    )
     from keras_bertfam.tasks.masking.masked_lm import MaskedLM
     from keras_bertfam.tasks.masking.masked_lm_preprocessor import (
         DistillerPreprocessor,
@@ -156,6 +164,8 @@ __all__ = [
     "CrossEncoder",
     "CrossEncoderPreprocessor",
     "DISTILLATION_RECIPES",
+    "DenoisingAutoencoder",
+    "DenoisingAutoencoderPreprocessor",
     "DenoisingPreprocessor",
     "DependencyParser",
     "DependencyParserPreprocessor",
@@ -176,6 +186,8 @@ __all__ = [
     "ListwiseCrossentropy",
     "MarginError",
     "MaskedCrossentropy",
+    "MaskedAutoencoder",
+    "MaskedAutoencoderPreprocessor",
     "MaskedLM",
     "MaskedLMPreprocessor",
     "MaskedLMSentencePair",

@@ -261,7 +261,7 @@ class EncoderEmbedding(keras.layers.Layer):
         self._check_length(token_ids)
         x = self.token_embedding(token_ids)
         if self.position_table is not None:
-            x = x + self._positions(token_ids, position_ids)
+            x = x + self.position_vectors(token_ids, position_ids)
         if self.segment_table is not None:
             x = x + self._segments(segment_ids)
         if self.norm is not None:
@@ -282,7 +282,13 @@ class EncoderEmbedding(keras.layers.Layer):
                 f"Received: token_ids.shape={tuple(token_ids.shape)}."
             )
 
-    def _positions(self, token_ids, position_ids):
+    def position_vectors(self, token_ids: Tensor, position_ids: Tensor | None) -> Any:
+        """Look up the vectors of positions, `(length, width)` if these are the usual.
+
+        Args:
+            token_ids: see the call.
+            position_ids: see the call.
+        """
         table = ops.cast(self.position_table, self.compute_dtype)
         if position_ids is None:
             end = self.config.position_offset + ops.shape(token_ids)[1]

@@ -40,6 +40,9 @@ class TransformerStack(StackHeads, keras.layers.Layer):
     Args:
         config: `TransformerConfig`.
         initializer: initializer of the kernels.
+        shared: `TransformerStack` or `None`. Another one whose self-attention,
+            feed-forward and final norm this one uses, in place of new ones. No part of
+            the config: loaded alone, this layer has its own.
 
     Call arguments:
         x: float tensor of shape `(batch, length, width)`.
@@ -89,6 +92,7 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         self,
         config: TransformerConfig,
         initializer: Initializer = "glorot_uniform",
+        shared: "TransformerStack | None" = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -107,14 +111,18 @@ class TransformerStack(StackHeads, keras.layers.Layer):
             )
         self._set_heads(config.pruned_heads, self._count("attention"))
         # Names are fixed: policies of int8 models go by the path.
-        self.attention_layers = self._sublayers("attention", self._self_attention)
+        if shared is None:
+            self.attention_layers = self._sublayers("attention", self._self_attention)
+            self.feedforward_layers = self._sublayers("ffn", self._feed_forward)
+        else:
+            self.attention_layers = shared.attention_layers
+            self.feedforward_layers = shared.feedforward_layers
         self.cross_attention_layers = self.relative_bias = self.final_norm = None
         self.relative_table = self.convolution = None
         if config.cross_attention:
             self.cross_attention_layers = self._sublayers(
                 "attention", self._cross_attention, name="cross_attention"
             )
-        self.feedforward_layers = self._sublayers("ffn", self._feed_forward)
         if has_bias:
             self.relative_bias = RelativePositionBias(
                 config.num_heads,
@@ -126,12 +134,12 @@ class TransformerStack(StackHeads, keras.layers.Layer):
                 dtype=self.dtype_policy,
             )
         if config.disentangled is not None:
-            shared = config.disentangled == "shared"
+            normalised = config.disentangled == "shared"
             self.relative_table = RelativeTable(
                 config.relative_buckets,
                 config.hidden_dim,
                 config.relative_distance,
-                norm_epsilon=config.layer_norm_epsilon if shared else None,
+                norm_epsilon=config.layer_norm_epsilon if normalised else None,
                 initializer=self.initializer.clone(),
                 name="relative_table",
                 dtype=self.dtype_policy,
@@ -146,7 +154,9 @@ class TransformerStack(StackHeads, keras.layers.Layer):
                 name="convolution",
                 dtype=self.dtype_policy,
             )
-        if config.norm_first:
+        if shared is not None:
+            self.final_norm = shared.final_norm
+        elif config.norm_first:
             wide = is_wide(config.norm, self.compute_dtype)
             self.final_norm = make_norm(
                 config.norm,
@@ -257,7 +267,8 @@ class TransformerStack(StackHeads, keras.layers.Layer):
     def build(self, input_shape: Shape) -> None:
         for sublayers in self._kinds:
             for layer in sublayers:
-                layer.build(input_shape)
+                if not layer.built:  # as one that is shared
+                    layer.build(input_shape)
         for layer in (
             self.relative_bias,
             self.relative_table,
@@ -265,7 +276,7 @@ class TransformerStack(StackHeads, keras.layers.Layer):
             self.final_norm,
             self.gates,
         ):
-            if layer is not None:
+            if layer is not None and not layer.built:
                 layer.build(input_shape)
         self.built = True
 

@@ -135,7 +135,7 @@ def part_long_words(
         A bool tensor of shape `(batch, length)`: `starts`, and the starts of parts.
     """
     shape = tf.shape(candidates)
-    word, sizes = _words_and_sizes(candidates, starts)
+    word, sizes = number_words(candidates, starts)
     long = candidates & (tf.gather(sizes, word) > counts[:, None])
     others = tf.reduce_sum(tf.cast(candidates & ~long, tf.int32), 1)
     too_long = long & (others < counts)[:, None]
@@ -154,8 +154,17 @@ def part_long_words(
     return tf.cond(tf.reduce_any(too_long), parted, lambda: tf.identity(starts))
 
 
-def _words_and_sizes(candidates, starts):
-    """Number each token's word over the whole batch, and count its candidates."""
+def number_words(candidates: TFTensor, starts: TFTensor) -> tuple[TFTensor, TFTensor]:
+    """Number each token's word over the whole batch, and count its candidates.
+
+    Args:
+        candidates: bool tensor of shape `(batch, length)`.
+        starts: bool tensor of that shape: which tokens start a word.
+
+    Returns:
+        int32 tensors: the numbers, of that shape, and the sizes, of shape `(batch *
+        length,)`. Tokens that are no candidates have numbers of their own.
+    """
     # Example: candidates 0 1 1 1 1, starts 0 1 0 1 0 (1 is true). The words are
     # 0 1 1 2 2, and their sizes 0, 2, 2.
     shape = tf.shape(candidates)
@@ -192,7 +201,7 @@ def select_words(
     """
     shape = tf.shape(candidates)
     starts = part_long_words(candidates, starts, counts, seed)
-    word, sizes = _words_and_sizes(candidates, starts)
+    word, sizes = number_words(candidates, starts)
     order = tf.argsort(distinct_scores(shape, seed), axis=1)
     in_order = tf.gather(tf.reshape(sizes, shape), order, axis=1, batch_dims=1)
     taken = take_fitting(in_order, counts)

@@ -93,6 +93,13 @@ _OBJECTIVES = {
         {"masked_lm": "masked_lm_head", "sentence": "sentence_head"},
         poolers=("new_pooler",),
     ),
+    # Their decoders are in no file of others.
+    "DenoisingAutoencoder": Counterpart(
+        "ForMaskedLM", {"masked_lm": "head"}, asked_for=True
+    ),
+    "MaskedAutoencoder": Counterpart(
+        "ForMaskedLM", {"masked_lm": "head"}, asked_for=True
+    ),
     "LateInteraction": BACKBONE,
     "PermutationLM": Counterpart("LMHeadModel", {"masked_lm": "head"}),
     "CausalLM": Counterpart("LMHeadModel", {"causal_lm": "head"}),

@@ -325,6 +325,12 @@ class PackedRows(Rows):
         return {"token_ids": self._between_specials(pieces)}
 
 
+class SummarizedRows(PackedRows):
+    """Rows that one vector is made of: no sequences that are told apart share one."""
+
+    packings: ClassVar[tuple[str, ...]] = ("doc", "full")
+
+
 def is_prepared(documents: TFDataset) -> bool:
     """Tell whether a dataset is what `prepare` gives, dicts, rather than documents."""
     return isinstance(getattr(documents, "element_spec", None), dict)

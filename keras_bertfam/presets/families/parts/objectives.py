@@ -60,6 +60,16 @@ class _Objectives(Mapping[str, Objective]):
         "mlm": Objective("MaskedLM", "masked tokens"),
         "nsp": _pairs("and next segment", "nsp"),
         "sop": _pairs("and their order", "sop"),
+        "retromae": Objective(
+            "MaskedAutoencoder",
+            "masked tokens, and all from one vector",
+            packings=("doc", "full"),
+        ),
+        "tsdae": Objective(
+            "DenoisingAutoencoder",
+            "a text, from one vector of some of its words",
+            packings=("doc", "full"),
+        ),
         "sbo": Objective("SpanBoundaryLM", "spans by their borders"),
         "rtd": Objective(
             "ReplacedTokenDetection",
