@@ -1,22 +1,19 @@
 """The layer that draws from which tokens of its row each token is to be predicted."""
 
-from collections.abc import Sequence
+import functools
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.corruption.replacement import check_ids
 from keras_bertfam.layers.corruption.selection import (
     count_selections,
-    is_any,
     select_words,
 )
-from keras_bertfam.layers.data.base import PreprocessingLayer, as_token_ids
-from keras_bertfam.layers.data.seeding import RNG, content_seed
-from keras_bertfam.types import Config, TFTensor
+from keras_bertfam.layers.corruption.word_layer import WordLayer
+from keras_bertfam.layers.data.seeding import RNG
+from keras_bertfam.types import TFTensor
 
 # Sets of hidden words that the tokens of a row choose among, as in the released code.
 _MOST_DRAWS = 256
@@ -24,7 +21,7 @@ _MOST_DRAWS = 256
 
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
-class SampleContexts(PreprocessingLayer):
+class SampleContexts(WordLayer):
     """Draws for each token of a row the tokens that it is to be predicted from.
 
     For each row as many sets of whole words are drawn as it has tokens, at most 256.
@@ -34,17 +31,10 @@ class SampleContexts(PreprocessingLayer):
 
     Args:
         hiding_rate: float in [0, 1]. Defaults to `0.5`.
-        pad_token_id: int. The id of padding, which is hidden from all. Defaults to `0`.
-        unselectable_token_ids: sequence of ints. Ids that are never hidden: usually
-            those of [CLS] and [SEP]. Defaults to none.
-        starts_word: sequence of booleans, one for each id, or `None`. Whether a token
-            starts a word; without it every token does.
-        seed: int. Used in calls without a seed. Defaults to `0`.
+        **kwargs: those of `WordLayer`. Padding is hidden from all, and
+            `unselectable_token_ids` from none.
 
-    Call arguments:
-        token_ids: integer tensor of shape `(batch, length)` or `(length,)`.
-        seed: integer tensor of shape `(2,)`. Defaults to a hash of `token_ids` and the
-            layer's own seed.
+    Call arguments are those of `WordLayer`.
 
     Returns:
         bool tensor of shape `(batch, length, length)`, without the batch axis if there
@@ -63,54 +53,17 @@ class SampleContexts(PreprocessingLayer):
     its released code.
     """
 
-    def __init__(
-        self,
-        hiding_rate: float = 0.5,
-        pad_token_id: int = 0,
-        unselectable_token_ids: Sequence[int] = (),
-        starts_word: Sequence[bool] | None = None,
-        seed: int = 0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        if not 0 <= hiding_rate <= 1:
-            raise ValueError(
-                f"`hiding_rate` must be in [0, 1]. Received: {hiding_rate}."
-            )
+    rate_name = "hiding_rate"
+
+    def __init__(self, hiding_rate: float = 0.5, **kwargs: Any) -> None:
         self.hiding_rate = hiding_rate
-        self.pad_token_id = pad_token_id
-        self.unselectable_token_ids = [int(i) for i in unselectable_token_ids]
-        self.starts_word = None if starts_word is None else [*map(bool, starts_word)]
-        self.seed = seed
-        if self.starts_word is not None:
-            check_ids(
-                len(self.starts_word), unselectable_token_ids=unselectable_token_ids
-            )
-        self._starts_word_table = np.array(self.starts_word or [], bool)
+        super().__init__(**kwargs)
 
-    def call(self, token_ids: TFTensor, seed: TFTensor | None = None) -> TFTensor:
-        ids = as_token_ids(token_ids)
-        if ids.shape.rank not in (1, 2):
-            raise ValueError(
-                "`token_ids` must have the shape `(batch, length)` or `(length,)`. "
-                f"Received: shape={ids.shape}."
-            )
-        if seed is None:
-            seed = content_seed(ids, self.seed)
-        seed = tf.ensure_shape(tf.cast(seed, tf.int64), [2])
-        if ids.shape.rank == 2:
-            return self._sample(ids, seed)
-        return self._sample(ids[None], seed)[0]
-
-    def _sample(self, ids, seed):
+    def draw(self, ids: TFTensor, seed: TFTensor) -> TFTensor:
         # Example: [CLS] a ##b c [SEP] and a rate of .5, so 2 tokens are hidden (round(5
         # * .5), half to even). The sets drawn are {a, ##b}, {c}, ...: after c, the
         # word a ##b is too long. The token c may have {a, ##b} hidden from it, and c.
-        padding = ids == self.pad_token_id
-        candidates = ~(padding | is_any(ids, self.unselectable_token_ids))
-        starts = tf.ones_like(candidates)
-        if self.starts_word is not None:
-            starts = tf.gather(self._starts_word_table, ids)
+        padding, candidates, starts = self.words_of(ids)
         lengths, selectable = (
             tf.reduce_sum(tf.cast(x, tf.int32), 1) for x in (~padding, candidates)
         )
@@ -118,8 +71,9 @@ class SampleContexts(PreprocessingLayer):
         counts = count_selections(lengths, selectable, self.hiding_rate, "bert", words)
         batch, length = tf.unstack(tf.shape(ids))
         draws = tf.minimum(length, _MOST_DRAWS)
-        rows = (tf.repeat(x, draws, axis=0) for x in (candidates, starts, counts))
-        sets = tf.reshape(select_words(*rows, words), [batch, draws, length])
+        copied = functools.partial(tf.repeat, repeats=draws, axis=0)
+        sets = select_words(copied(candidates), copied(starts), copied(counts), words)
+        sets = tf.reshape(sets, [batch, draws, length])
         choice = tf.random.stateless_uniform(
             [batch, length], chosen, 0, draws, tf.int32, alg=RNG
         )
@@ -127,13 +81,3 @@ class SampleContexts(PreprocessingLayer):
         hidden |= tf.eye(length, dtype=tf.bool) & candidates[:, None]
         seen = ~(hidden | padding[:, None])
         return tf.ensure_shape(seen, [*ids.shape, ids.shape[-1]])
-
-    def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "hiding_rate": self.hiding_rate,
-            "pad_token_id": self.pad_token_id,
-            "unselectable_token_ids": self.unselectable_token_ids,
-            "starts_word": self.starts_word,
-            "seed": self.seed,
-        }

@@ -72,7 +72,7 @@ class DenoisingAutoencoderPreprocessor(PackingPreprocessor):
         return DeleteWords(
             self.deletion_rate,
             pad_token_id=self.tokenizer.pad_token_id,
-            kept_token_ids=special_token_ids(self.tokenizer),
+            unselectable_token_ids=special_token_ids(self.tokenizer),
             starts_word=word_start_table(self.tokenizer),
             seed=self.seed,
         )

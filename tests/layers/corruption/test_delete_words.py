@@ -6,7 +6,7 @@ from keras_bertfam.layers.corruption.delete_words import DeleteWords
 
 # [PAD] [CLS] [SEP] [MASK], whole words 4 to 9, pieces 10 to 19.
 STARTS = [True] * 10 + [False] * 10
-SETTINGS = {"kept_token_ids": [1, 2], "starts_word": STARTS}
+SETTINGS = {"unselectable_token_ids": [1, 2], "starts_word": STARTS}
 ROW = [1, 4, 10, 11, 5, 6, 12, 7, 2, 0, 0]
 WORDS = [[4, 10, 11], [5], [6, 12], [7]]
 
@@ -51,7 +51,7 @@ def test_extremes():
     assert left([1, 4, 2], deletion_rate=1.0) == [[4]]
     empty = DeleteWords()(np.zeros((0, 4), "int32"))
     assert empty["token_ids"].shape == empty["padding_mask"].shape == (0, 4)
-    padding = DeleteWords(kept_token_ids=[1])([[0, 0]])
+    padding = DeleteWords(unselectable_token_ids=[1])([[0, 0]])
     assert not padding["padding_mask"].numpy().any()
 
 
@@ -72,7 +72,7 @@ def test_seeds():
 def test_errors():
     with pytest.raises(ValueError, match="`deletion_rate` must be .* -0.1"):
         DeleteWords(deletion_rate=-0.1)
-    with pytest.raises(ValueError, match="`kept_token_ids`"):
-        DeleteWords(**{**SETTINGS, "kept_token_ids": [20]})
+    with pytest.raises(ValueError, match="`unselectable_token_ids`"):
+        DeleteWords(**{**SETTINGS, "unselectable_token_ids": [20]})
     with pytest.raises(ValueError, match="`token_ids` must have the shape"):
         DeleteWords()(np.zeros((1, 2, 3), "int32"))
