@@ -22,6 +22,7 @@ from keras_bertfam.layers.data.pipelines import (
 from keras_bertfam.layers.data.rows.batches import (
     Batcher,
     batches_by_length,
+    checked_buckets,
     length_buckets,
     pad_rows,
 )
@@ -84,8 +85,7 @@ class FineTuningPreprocessor(
         self._layout = get_layout(layout, tokenizer, self.summary)
         self.start_last = self._layout.start_last
         self.new_tokens = self._layout.new_tokens
-        self.buckets = None if buckets is None else [int(size) for size in buckets]
-        length_buckets(self.buckets, sequence_length)  # which refuses some
+        self.buckets = checked_buckets(buckets, sequence_length)
         self.seed = seed
         self.position = StreamPosition()
         self._call_in_graph = self.in_graph(self._call)

@@ -21,7 +21,7 @@ from keras_bertfam.layers.data.pairs.passages import (
 from keras_bertfam.layers.data.pairs.segments import get_layout
 from keras_bertfam.layers.data.pipeline_warnings import count_cut
 from keras_bertfam.layers.data.pipelines import PARALLEL, ready_to_iterate
-from keras_bertfam.layers.data.rows.batches import length_buckets
+from keras_bertfam.layers.data.rows.batches import checked_buckets, length_buckets
 from keras_bertfam.layers.data.user_inputs import (
     as_strings,
     as_texts,
@@ -158,8 +158,7 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         self.crop_rates = settings.get("crop_rates")
         self.deletion_rate = settings.get("deletion_rate")
         self.titles = titles
-        self.buckets = None if buckets is None else [int(size) for size in buckets]
-        length_buckets(self.buckets, sequence_length)  # which refuses some
+        self.buckets = checked_buckets(buckets, sequence_length)
         self.documents_at_once = documents_at_once
         self._layout = get_layout(None, tokenizer)
         self.start_last = self._layout.start_last

@@ -254,6 +254,8 @@ def test_configuration_and_errors():
         ({"query_length": 2}, "`query_length` must be at least 3. Received: 2"),
         ({"documents_at_once": 0}, "`documents_at_once`.*0"),
         ({"buckets": [17]}, "`buckets` must be lengths from 1 to sequence_length=16"),
+        ({"buckets": [8.5]}, "`buckets` must be lengths from 1 to sequence_length=16"),
+        ({"buckets": 8}, "`buckets` must be several lengths. Received: 8"),
         ({"pairs": "spans"}, r"`pairs` must be .*'crops'.*Received: 'spans'"),
         (
             {"pairs": "crops", "mask_rate": 0.5},

@@ -1,12 +1,13 @@
 """Batches of rows: by tokens, by length, and of rows that several examples share."""
 
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from keras_bertfam import ragged
-from keras_bertfam.arguments import checked
+from keras_bertfam.arguments import check_several, checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.rows.sentence_packing import block_starts
 from keras_bertfam.layers.data.rows.sequence_packing import PackSequences, best_fit
@@ -147,25 +148,37 @@ Batcher: TypeAlias = Callable[[TFDataset, TFTensor], TFDataset]
 _LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96)
 
 
-def length_buckets(buckets: Sequence[int] | None, sequence_length: int) -> list[int]:
-    """List the lengths that rows are padded to, ascending, `sequence_length` last.
-
-    Args:
-        buckets: sequence of ints, or `None` for 8, 12, 16, 24, 32, 48, 64, 96 and
-            every multiple of 64 from there.
-        sequence_length: int.
+def checked_buckets(
+    buckets: Sequence[int] | None, sequence_length: int
+) -> list[int] | None:
+    """Give lengths that rows are padded to as a list; `None` as it is.
 
     Raises:
-        ValueError: for lengths that aren't positive, or above `sequence_length`.
+        ValueError: for anything but whole numbers from 1 to `sequence_length`.
     """
     if buckets is None:
-        lengths = [*_LENGTHS, *range(128, sequence_length, 64)]
-        buckets = [size for size in lengths if size < sequence_length]
-    elif not all(0 < size <= sequence_length for size in buckets):
+        return None
+    check_several("buckets", buckets, "lengths")
+    whole = all(isinstance(size, numbers.Integral) for size in buckets)
+    if not whole or not all(0 < size <= sequence_length for size in buckets):
         raise ValueError(
             "`buckets` must be lengths from 1 to sequence_length="
             f"{sequence_length}. Received: {list(buckets)}."
         )
+    return [int(size) for size in buckets]
+
+
+def length_buckets(buckets: Sequence[int] | None, sequence_length: int) -> list[int]:
+    """List the lengths that rows are padded to, ascending, `sequence_length` last.
+
+    Args:
+        buckets: what `checked_buckets` gives; `None` for 8, 12, 16, 24, 32, 48, 64, 96
+            and every multiple of 64 from there.
+        sequence_length: int.
+    """
+    if buckets is None:
+        lengths = [*_LENGTHS, *range(128, sequence_length, 64)]
+        buckets = [size for size in lengths if size < sequence_length]
     return sorted({*buckets, sequence_length})
 
 
