@@ -254,6 +254,11 @@ class TransformerConfig:
                 "`convolution` must be odd, or 0 for none. "
                 f"Received: convolution={self.convolution}."
             )
+        if self.convolution and self.causal:
+            raise ValueError(
+                "`convolution` must be 0 with `causal`: it looks ahead. "
+                f"Received: convolution={self.convolution}."
+            )
         if self.rotary_base and self.head_dim % 2:
             raise ValueError(
                 "`head_dim` must be even with a `rotary_base`. "

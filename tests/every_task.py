@@ -89,8 +89,8 @@ def cells():
         for kind in KINDS
         if task not in masking or kind not in WITHOUT_MASKS
         if task != "SparseEncoder" or kind != "xlnet"  # whose rows have three segments
-        # GPT's vocabulary marks where words end, not where they begin.
-        if task != "DenoisingAutoencoder" or kind != "openai-gpt"
+        # GPT's vocabulary marks where words end, and T5's rows have no start.
+        if task != "DenoisingAutoencoder" or kind not in ("openai-gpt", "t5")
     ]
 
 

@@ -71,6 +71,7 @@ def test_objectives_and_sizes_of_the_families(family, objective):
         ({"family": "gpt"}, "`family` must be one of"),
         ({"objective": "lm"}, "`objective` must be one of"),
         ({"family": "t5", "strategy": "words"}, "`strategy` must be left out"),
+        ({"objective": "tsdae", "strategy": "words"}, "`strategy` must be left out"),
         ({"family": "t5", "cased": False}, "`cased` must be left out or true for a s"),
         ({"family": "gpt2", "cased": False}, "for a byte_pair vocabulary of"),
         ({"precision": "int4"}, "`precision` must be one of"),

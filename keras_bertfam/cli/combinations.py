@@ -21,6 +21,7 @@ _EXCLUDES = {
 _KEEPING_CASE = ("CamembertTokenizer", "XLMRobertaTokenizer")
 # Whose attention, or number of stacks, no other task's encoder has.
 _OWN_TRUNKS = ("TextToText", "PermutationLM")
+_WITHOUT_MASKS = ("CausalLM", "TextToText", "PermutationLM", "DenoisingAutoencoder")
 
 
 def check_options(command: str, given: Mapping[str, Any]) -> None:
@@ -53,7 +54,7 @@ def check_together(run: Any) -> None:
     name = run.objective_name
     task = OBJECTIVES[name].task
     given = run.teacher or run.preset
-    if run.strategy is not None and task in ("CausalLM", "TextToText", "PermutationLM"):
+    if run.strategy is not None and task in _WITHOUT_MASKS:
         raise ValueError(
             "`strategy` must be left out with an objective that isn't masked "
             f"language modelling. Received: {run.strategy!r}, objective={name!r}."
@@ -120,7 +121,7 @@ def _check_new(run, task):
 def check_mask_rate(run: Any, rate: float | None) -> None:
     """Raise a `ValueError` for a rate of masks where a run masks by no such rate."""
     task = OBJECTIVES[run.objective_name].task
-    if rate is not None and task in ("CausalLM", "TextToText", "PermutationLM"):
+    if rate is not None and task in _WITHOUT_MASKS:
         raise ValueError(
             "`mask_rate` must be left out with an objective that isn't masked language "
             f"modelling. Received: {rate}, objective={run.objective_name!r}."

@@ -203,8 +203,11 @@ def _optimizer_settings(optimizer):
     rate = optimizer._learning_rate
     if not isinstance(rate, COUNTING):
         scheduled = isinstance(rate, keras.optimizers.schedules.LearningRateSchedule)
-        rate = type(rate).__name__ if scheduled else float(rate)
-        return {**settings, "learning_rate": rate, "schedule_form": None}
+        if scheduled:
+            named = {"learning_rate": type(rate).__name__, "schedule_form": None}
+        else:
+            named = {"learning_rate": float(rate), "schedule_form": "constant"}
+        return {**settings, **named}
     settings |= {
         "learning_rate": rate.peak_learning_rate,
         "schedule_form": rate.form,

@@ -122,7 +122,8 @@ def _both_sides(inputs, start_token_ids):
 
 
 def mean_states(states: Tensor, padding_mask: Tensor | None) -> Tensor:
-    """Average a row's states, without those of padding: `(batch, 1, width)`."""
+    """Average a row's states, without those of padding: float32 `(batch, 1, width)`."""
+    states = ops.cast(states, "float32")  # a sum may be beyond float16
     if padding_mask is None:
         return ops.mean(states, axis=1, keepdims=True)
     weights = ops.expand_dims(ops.cast(padding_mask, states.dtype), -1)

@@ -18,7 +18,7 @@ TAKES_NONE = (
     "MaskedLMSentencePair",
     "Distiller",
 )
-TAKES_NONE += ("DependencyParser",)
+TAKES_NONE += ("DependencyParser", "SparseEncoder")
 TASKS = [
     pytest.param(task, marks=pytest.mark.slow(*levels))
     for task in (*every.FINE_TUNING, *every.PRETRAINING)

@@ -12,8 +12,8 @@ from tests import every_task as every
 from tests import tiny_corpus
 
 grain = pytest.importorskip("grain", reason="needs the extra `grain`")
-# Rows of `RecurrentLM` go on from batch to batch in files; `TextToText` has pairs.
-WITHOUT_CORPORA = ("RecurrentLM", "TextToText")
+# Rows of `RecurrentLM` go on from batch to batch in files; others have pairs.
+WITHOUT_CORPORA = ("RecurrentLM", "TextToText", "SparseEncoder")
 TASKS = [
     pytest.param(task, marks=[] if task == "MaskedLM" else pytest.mark.slow("release"))
     for task in every.PRETRAINING

@@ -66,8 +66,10 @@ def explicit_attention(asked: Asked) -> tuple[Tensor, Tensor]:
         known = asked.added is not None and not asked.causal
         added = asked.added if known else hiding(mask, "float32")
         scores += ops.cast(added, "float32")
-    # Of one key Keras warns that it is always 1.
-    scores = ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores)
+    if scores.shape[-1] == 1:  # of which Keras's softmax warns; the gradient is 0
+        scores = 0.0 * scores + 1.0
+    else:
+        scores = ops.softmax(scores)
     kept = ops.cast(scores, asked.dtype)
     if asked.dropout is not None:
         kept = asked.dropout(kept, training=True)

@@ -1,7 +1,7 @@
 """Which heads of a stack there are, and what multiplies their outputs."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -91,6 +91,7 @@ class StackHeads(Mixin):
     pruned_heads: PrunedHeads | None
     gates: HeadGates | None
     _head_mask: Any = None
+    _shared: Callable[[], Any] | None = None  # gives the stack whose heads these are
 
     def _set_heads(self, pruned_heads, num_groups):
         """Set `pruned_heads` and `gates`, when the stack has its other arguments.
@@ -127,7 +128,8 @@ class StackHeads(Mixin):
 
     def _mask_of_each(self, head_mask, training):
         """Make for each layer what multiplies the heads it has left, or `None`."""
-        masks = [mask for mask in (head_mask, self._head_mask) if mask is not None]
+        holder = self if self._shared is None else self._shared()
+        masks = [mask for mask in (head_mask, holder._head_mask) if mask is not None]
         if not masks and self.gates is None:
             return [None] * self.num_layers
         mask = ops.ones((self.num_layers, 1, self.num_heads), "float32")

@@ -98,6 +98,7 @@ class EmbeddingConvolution(keras.layers.Layer):
         training: bool | None = None,
     ) -> Tensor:
         x = flat_dense(self.dense, self._neighbours(embeddings, sequence_ids))
+        x = ops.cast(x, states.dtype)  # a map of policies may part them
         kept = None
         if padding_mask is not None:
             kept = ops.expand_dims(ops.cast(padding_mask, x.dtype), -1)
@@ -107,7 +108,7 @@ class EmbeddingConvolution(keras.layers.Layer):
             kept = None if kept is None else take_positions(kept, positions)
         x = get_activation(self.activation)(self.dropout(x, training=training))
         x = normed(self.norm, states + x)
-        return x if kept is None else x * kept
+        return x if kept is None else x * ops.cast(kept, x.dtype)
 
     def _neighbours(self, x, sequence_ids):
         """Put the neighbours of each token side by side, zeros where there are none."""

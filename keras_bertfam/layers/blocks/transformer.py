@@ -41,8 +41,11 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         config: `TransformerConfig`.
         initializer: initializer of the kernels.
         shared: `TransformerStack` or `None`. Another one whose self-attention,
-            feed-forward and final norm this one uses, in place of new ones. No part of
-            the config: loaded alone, this layer has its own.
+            feed-forward and final norm this one uses, in place of new ones, with its
+            head masks. Its config may differ in `causal`, `cross_attention`,
+            `max_global_tokens` and what isn't shared: biases by relative position, and
+            no gates of heads. No part of the config: loaded alone, this layer has its
+            own.
 
     Call arguments:
         x: float tensor of shape `(batch, length, width)`.
@@ -111,6 +114,9 @@ class TransformerStack(StackHeads, keras.layers.Layer):
             )
         self._set_heads(config.pruned_heads, self._count("attention"))
         # Names are fixed: policies of int8 models go by the path.
+        if shared is not None:
+            _check_shared(config, shared.config)
+            self._shared = lambda: shared  # a function, as Keras would track a layer
         if shared is None:
             self.attention_layers = self._sublayers("attention", self._self_attention)
             self.feedforward_layers = self._sublayers("ffn", self._feed_forward)
@@ -414,3 +420,16 @@ class TransformerStack(StackHeads, keras.layers.Layer):
     def from_config(cls, config: Config) -> Self:
         settings, others = take_settings(config)
         return cls(TransformerConfig.of_part(**settings), **others)
+
+
+def _check_shared(config, theirs):
+    """Raise a `ValueError` unless a stack can use the sub-layers of another."""
+    own = ("causal", "cross_attention", "max_global_tokens", "head_gates", "pooler")
+    names = (name for name in vars(config) if name not in own)
+    differing = [n for n in names if getattr(config, n) != getattr(theirs, n)]
+    if differing or config.head_gates is not None:
+        raise ValueError(
+            "`shared` must be a stack of the same config, but for "
+            f"{', '.join(own[:3])} and no gates of heads. Received other values of: "
+            f"{differing or ['head_gates']}."
+        )

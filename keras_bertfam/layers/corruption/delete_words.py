@@ -47,10 +47,16 @@ class DeleteWords(WordLayer):
         self.deletion_rate = deletion_rate
         super().__init__(**kwargs)
 
-    def draw(self, ids: TFTensor, seed: TFTensor) -> dict[str, TFTensor]:
+    def draw(
+        self,
+        ids: TFTensor,
+        seed: TFTensor,
+        padding: TFTensor,
+        words: TFTensor,
+        starts: TFTensor,
+    ) -> dict[str, TFTensor]:
         # Example: [CLS] a ##b c [SEP]. The words a ##b and c draw .3 and .8, and with a
         # rate of .6 only c stays: [CLS] c [SEP] [PAD] [PAD]. Of .3 and .5, too.
-        padding, words, starts = self.words_of(ids)
         numbers, _ = number_words(words, starts)
         drawn = tf.random.stateless_uniform([tf.size(ids)], seed, alg=RNG)
         drawn = tf.where(words, tf.gather(drawn, numbers), -1.0)

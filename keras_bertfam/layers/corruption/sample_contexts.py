@@ -59,25 +59,32 @@ class SampleContexts(WordLayer):
         self.hiding_rate = hiding_rate
         super().__init__(**kwargs)
 
-    def draw(self, ids: TFTensor, seed: TFTensor) -> TFTensor:
+    def draw(
+        self,
+        ids: TFTensor,
+        seed: TFTensor,
+        padding: TFTensor,
+        words: TFTensor,
+        starts: TFTensor,
+    ) -> TFTensor:
         # Example: [CLS] a ##b c [SEP] and a rate of .5, so 2 tokens are hidden (round(5
         # * .5), half to even). The sets drawn are {a, ##b}, {c}, ...: after c, the
         # word a ##b is too long. The token c may have {a, ##b} hidden from it, and c.
-        padding, candidates, starts = self.words_of(ids)
         lengths, selectable = (
-            tf.reduce_sum(tf.cast(x, tf.int32), 1) for x in (~padding, candidates)
+            tf.reduce_sum(tf.cast(x, tf.int32), 1) for x in (~padding, words)
         )
-        words, chosen = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
-        counts = count_selections(lengths, selectable, self.hiding_rate, "bert", words)
+        drawn, chosen = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
+        counts = count_selections(lengths, selectable, self.hiding_rate, "bert", drawn)
         batch, length = tf.unstack(tf.shape(ids))
         draws = tf.minimum(length, _MOST_DRAWS)
         copied = functools.partial(tf.repeat, repeats=draws, axis=0)
-        sets = select_words(copied(candidates), copied(starts), copied(counts), words)
+        sets = select_words(copied(words), copied(starts), copied(counts), drawn)
         sets = tf.reshape(sets, [batch, draws, length])
-        choice = tf.random.stateless_uniform(
-            [batch, length], chosen, 0, draws, tf.int32, alg=RNG
-        )
+        # A row that is padded has as many sets as it has tokens.
+        share = tf.random.stateless_uniform([batch, length], chosen, alg=RNG)
+        own = tf.cast(tf.minimum(lengths, draws), tf.float32)[:, None]
+        choice = tf.cast(share * own, tf.int32)
         hidden = tf.gather(sets, choice, axis=1, batch_dims=1)
-        hidden |= tf.eye(length, dtype=tf.bool) & candidates[:, None]
+        hidden |= tf.eye(length, dtype=tf.bool) & words[:, None]
         seen = ~(hidden | padding[:, None])
         return tf.ensure_shape(seen, [*ids.shape, ids.shape[-1]])

@@ -8,7 +8,12 @@ import tensorflow as tf
 
 from keras_bertfam.layers.corruption.replacement import check_ids
 from keras_bertfam.layers.corruption.selection import is_any
-from keras_bertfam.layers.data.base import PreprocessingLayer, as_token_ids
+from keras_bertfam.layers.corruption.word_strategies import WholeWords
+from keras_bertfam.layers.data.base import (
+    PreprocessingLayer,
+    as_ids_like,
+    as_token_ids,
+)
 from keras_bertfam.layers.data.seeding import content_seed
 from keras_bertfam.types import Config, TFTensor
 
@@ -31,6 +36,8 @@ class WordLayer(PreprocessingLayer):
         token_ids: integer tensor of shape `(batch, length)` or `(length,)`.
         seed: integer tensor of shape `(2,)`. Defaults to a hash of `token_ids` and the
             layer's own seed.
+        span_ids: integer tensor of the shape of `token_ids`, or `None`: the
+            neighbouring tokens of equal number, except 0, are a word.
 
     Returns:
         What `draw` returns, without the batch axis if there was none.
@@ -59,7 +66,12 @@ class WordLayer(PreprocessingLayer):
             check_ids(len(self.starts_word), unselectable_token_ids=ids)
         self._starts_word_table = np.array(self.starts_word or [], bool)
 
-    def call(self, token_ids: TFTensor, seed: TFTensor | None = None) -> Any:
+    def call(
+        self,
+        token_ids: TFTensor,
+        seed: TFTensor | None = None,
+        span_ids: TFTensor | None = None,
+    ) -> Any:
         ids = as_token_ids(token_ids)
         if ids.shape.rank not in (1, 2):
             raise ValueError(
@@ -69,28 +81,40 @@ class WordLayer(PreprocessingLayer):
         if seed is None:
             seed = content_seed(ids, self.seed)
         seed = tf.ensure_shape(tf.cast(seed, tf.int64), [2])
+        given = as_ids_like(ids, span_ids=span_ids)
         if ids.shape.rank == 2:
-            return self.draw(ids, seed)
-        return tf.nest.map_structure(lambda x: x[0], self.draw(ids[None], seed))
+            return self.draw(ids, seed, *self._words(ids, **given))
+        ids, given = ids[None], {name: x[None] for name, x in given.items()}
+        drawn = self.draw(ids, seed, *self._words(ids, **given))
+        return tf.nest.map_structure(lambda x: x[0], drawn)
 
-    def draw(self, ids: TFTensor, seed: TFTensor) -> Any:
-        """Compute the output of rows `(batch, length)`, by a seed. Works in a graph."""
-        raise TypeError(f"{type(self).__name__} must define `draw`.")
-
-    def words_of(self, ids: TFTensor) -> tuple[TFTensor, TFTensor, TFTensor]:
-        """Tell which tokens are padding, which are of words, and which start one.
+    def draw(
+        self,
+        ids: TFTensor,
+        seed: TFTensor,
+        padding: TFTensor,
+        words: TFTensor,
+        starts: TFTensor,
+    ) -> Any:
+        """Compute the output of rows. Works in a graph.
 
         Args:
             ids: int32 tensor of shape `(batch, length)`.
-
-        Returns:
-            Three bool tensors of that shape.
+            seed: int64 tensor of shape `(2,)`.
+            padding: bool tensor of the shape of the ids: which are padding.
+            words: bool tensor of that shape: which belong to words.
+            starts: bool tensor of that shape: which start a word.
         """
+        raise TypeError(f"{type(self).__name__} must define `draw`.")
+
+    def _words(self, ids, span_ids=None):
+        """Tell which tokens are padding, which are of words, and which start one."""
         padding = ids == self.pad_token_id
         words = ~(padding | is_any(ids, self.unselectable_token_ids))
         starts = tf.ones_like(words)
         if self.starts_word is not None:
             starts = tf.gather(self._starts_word_table, ids)
+        words, starts = WholeWords().units(ids, words, starts, span_ids)
         return padding, words, starts
 
     def get_config(self) -> Config:

@@ -12,7 +12,8 @@ from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.masking.denoising_autoencoder_preprocessor import (
     DenoisingAutoencoderPreprocessor,
 )
-from keras_bertfam.tasks.masking.masked_lm import masked_lm_head
+from keras_bertfam.tasks.masking.masked_lm import check_encoder, masked_lm_head
+from keras_bertfam.tasks.summary import summary_states
 from keras_bertfam.tasks.task import LABELS, PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 
@@ -24,13 +25,14 @@ class DenoisingAutoencoder(PretrainingTask):
     Call `fit()` to train.
 
     It trains an encoder of sentences without labels. The decoder is the encoder itself,
-    made causal, whose layers also attend to the vector: these attentions alone are new.
+    made causal, whose layers also attend to the vector: these attentions alone are new,
+    and a bias by relative position, where the encoder has one.
     Save a preset, and load it as a `TextEmbedder` of the same `pooling`, which leaves
     the decoder out.
 
     Args:
         backbone: `keras_bertfam.models.EncoderBackbone` that isn't causal, and can be:
-            not a DeBERTa.
+            not a DeBERTa, and without gates of heads.
         preprocessor: `DenoisingAutoencoderPreprocessor`, or `None` for batches that
             are preprocessed already.
         pooling: `"cls"`, the first token's state, or `"mean"` of the states of all
@@ -78,13 +80,14 @@ class DenoisingAutoencoder(PretrainingTask):
             raise ValueError(
                 f'`pooling` must be "cls" or "mean". Received: {pooling!r}.'
             )
-        if backbone.causal or backbone.disentangled:
-            raise ValueError(
-                "`backbone` must be an encoder that isn't causal, and whose attention "
-                "can be: its layers are the decoder's. Received: "
-                f"{type(backbone).__name__} with causal={backbone.causal}, "
-                f"disentangled={backbone.disentangled!r}."
-            )
+        check_encoder(backbone)
+        for name in ("disentangled", "convolution", "head_gates"):
+            if getattr(backbone, name) not in (None, 0):
+                raise ValueError(
+                    f"`backbone` must have no `{name}`: its layers are the causal "
+                    f"decoder's, too. Received: {type(backbone).__name__} with "
+                    f"{name}={getattr(backbone, name)!r}."
+                )
         super().__init__(backbone, preprocessor, **kwargs)
         self.pooling = pooling
         self.head = masked_lm_head(backbone)
@@ -108,7 +111,8 @@ class DenoisingAutoencoder(PretrainingTask):
         targets, mask = (
             inputs.pop(name, None) for name in ("target_ids", "target_padding_mask")
         )
-        vectors = self._pooled(inputs, training)
+        token = "mean" if self.pooling == "mean" else "first"
+        vectors = summary_states(self.backbone, inputs, token, training)[:, 0]
         if targets is None:
             return vectors
         rows = {"token_ids": targets}
@@ -117,32 +121,10 @@ class DenoisingAutoencoder(PretrainingTask):
         states = self.decoder(
             self.backbone.embed(rows, training),
             attention_mask=mask,
-            context=ops.expand_dims(vectors, 1),
+            context=ops.expand_dims(ops.cast(vectors, self.compute_dtype), 1),
             training=training,
         )
         return self.predict_tokens(self.head, states, labels=labels)
-
-    def _pooled(self, inputs, training):
-        """Compute the vectors of rows."""
-        positions = None
-        if self.pooling == "cls":
-            positions = ops.zeros((ops.shape(inputs["token_ids"])[0], 1), "int32")
-        states = self.backbone(
-            inputs, positions=positions, return_pooled=False, training=training
-        )["sequence_output"]
-        mask = inputs.get("padding_mask")
-        if self.pooling == "cls" or mask is None:
-            return ops.mean(states, axis=1)
-        mask = ops.expand_dims(ops.cast(mask, states.dtype), -1)
-        total = ops.maximum(ops.sum(mask, axis=1), 1)
-        return ops.sum(states * mask, axis=1) / total
-
-    def unused_variables(self) -> list[keras.Variable]:
-        # A query attends to the vector alone, whatever the query is.
-        layers: Any = self.decoder.cross_attention_layers
-        crossing = (layer.sublayer for layer in layers)
-        queries = [variable for layer in crossing for variable in layer.query.variables]
-        return [*super().unused_variables(), *queries]
 
     def default_loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy()

@@ -65,6 +65,11 @@ class DenoisingAutoencoderPreprocessor(PackingPreprocessor):
 
     def make_rows(self) -> SummarizedRows:
         tokenizer = self.tokenizer
+        if tokenizer.start_token_id is None:
+            raise ValueError(
+                "`tokenizer` must have a start token, from which texts are written. "
+                f"Received: {type(tokenizer).__name__} without one."
+            )
         ends = (tokenizer.start_token_id, tokenizer.end_token_id)
         return SummarizedRows(tokenizer, self.sequence_length, *ends, packing="doc")
 

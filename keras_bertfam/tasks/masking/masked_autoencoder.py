@@ -11,7 +11,11 @@ from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.masking.masked_autoencoder_preprocessor import (
     MaskedAutoencoderPreprocessor,
 )
-from keras_bertfam.tasks.masking.masked_lm import FillMask, masked_lm_head
+from keras_bertfam.tasks.masking.masked_lm import (
+    FillMask,
+    check_encoder,
+    masked_lm_head,
+)
 from keras_bertfam.tasks.task import LABELS, PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 
@@ -85,11 +89,7 @@ class MaskedAutoencoder(FillMask, PretrainingTask):
         decoder_positions: int | None = None,
         **kwargs: Any,
     ) -> None:
-        if backbone.causal:
-            raise ValueError(
-                "`backbone` must not be causal: its first state knows no other token. "
-                f"Received: {type(backbone).__name__} with causal=True."
-            )
+        check_encoder(backbone)
         super().__init__(backbone, preprocessor, **kwargs)
         if decoder_positions is None and not _has_positions(backbone):
             decoder_positions = getattr(preprocessor, "sequence_length", 512)
@@ -136,7 +136,7 @@ class MaskedAutoencoder(FillMask, PretrainingTask):
         if targets is None or contexts is None:
             raise ValueError(
                 "`inputs` must have both `target_ids` and `contexts`, or neither. "
-                f"Received: {sorted(inputs)} and one of them."
+                f"Received: no `{'target_ids' if targets is None else 'contexts'}`."
             )
         rows = {**inputs, "token_ids": targets}
         decoded = self._decode(states[:, :1], rows, contexts, training)

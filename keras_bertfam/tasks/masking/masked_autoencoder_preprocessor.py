@@ -13,7 +13,7 @@ from keras_bertfam.layers.corruption.strategies import MaskingStrategy
 from keras_bertfam.layers.data.rows.rows import SummarizedRows
 from keras_bertfam.layers.data.seeding import fold
 from keras_bertfam.tasks.masking.masking_preprocessor import MaskingPreprocessor
-from keras_bertfam.tokenizers.pipeline_ops import special_token_ids, word_start_table
+from keras_bertfam.tokenizers.pipeline_ops import special_token_ids
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
@@ -89,14 +89,15 @@ class MaskedAutoencoderPreprocessor(MaskingPreprocessor):
         return SummarizedRows(self.text_tokenizer, length, *ends, packing="doc")
 
     def make_corruption(self) -> Any:
+        masks = super().make_corruption()
         contexts = SampleContexts(
             self.hiding_rate,
             pad_token_id=self.tokenizer.pad_token_id,
             unselectable_token_ids=special_token_ids(self.tokenizer),
-            starts_word=word_start_table(self.tokenizer),
+            starts_word=masks.starts_word,
             seed=self.seed,
         )
-        return _MasksAndContexts(super().make_corruption(), contexts)
+        return _MasksAndContexts(masks, contexts)
 
     def example(
         self, rows: dict[str, TFTensor], corrupted: dict[str, TFTensor]
@@ -129,4 +130,6 @@ class _MasksAndContexts:
     def __call__(self, token_ids, seed=None, **others):
         own = None if seed is None else fold(seed, 1)
         masked = self.masks(token_ids, seed=seed, **others)
-        return {**masked, "contexts": self.contexts(token_ids, seed=own)}
+        spans = others.get("span_ids")
+        contexts = self.contexts(token_ids, seed=own, span_ids=spans)
+        return {**masked, "contexts": contexts}

@@ -12,6 +12,7 @@ from keras_bertfam.arguments import checked
 from keras_bertfam.layers.attention.masks import restarted_positions
 from keras_bertfam.layers.data.user_inputs import as_strings
 from keras_bertfam.layers.heads.heads import MaskedLMHead, PositionQueries
+from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.families.distilbert import DistilBertBackbone
 from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.masking.masked_lm_preprocessor import (
@@ -341,3 +342,14 @@ def masked_lm_head(
     )
     head.build((None, None, backbone.hidden_dim))
     return head
+
+
+def check_encoder(backbone: Model) -> None:
+    """Raise a `ValueError` unless a backbone's first state knows all of a row."""
+    ours = isinstance(backbone, EncoderBackbone)
+    if not ours or backbone.causal:
+        causal = " with causal=True" if ours else ""
+        raise ValueError(
+            "`backbone` must be an `EncoderBackbone` that isn't causal, whose first "
+            f"state knows all of a row. Received: {type(backbone).__name__}{causal}."
+        )

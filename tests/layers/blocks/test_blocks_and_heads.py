@@ -1,9 +1,13 @@
+import warnings
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
 from keras_bertfam import layers
+from keras_bertfam.analysis.gradients import gradient_of
+from keras_bertfam.layers.attention.cross_attention import CrossAttention
 from keras_bertfam.layers.blocks.dense import get_activation
 from keras_bertfam.layers.blocks.dropout import Dropout
 from keras_bertfam.layers.blocks.embedding import TokenEmbedding
@@ -158,3 +162,33 @@ def test_the_gradient_of_the_table_is_dense():
     gradient = tape.gradient(loss, layer.embeddings.value)
     assert isinstance(gradient, tf.Tensor)
     np.testing.assert_array_equal(gradient[:, 0], [0, 2, 0, 1, 0, 0, 0, 0, 0])
+
+
+def test_a_single_key_is_seen_whole_and_without_a_gradient():
+    attention = CrossAttention(num_heads=2, head_dim=4)
+    x, context = keras.random.normal((1, 5, 8)), keras.random.normal((1, 1, 8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # as Keras warns of a softmax of one number
+        output, scores = attention(x, context, return_scores=True)
+    assert (ops.convert_to_numpy(scores) == 1).all()
+    assert np.ptp(ops.convert_to_numpy(output), axis=1).max() < 1e-6
+    gradient = gradient_of(lambda x: ops.sum(attention(x, context)), attention)
+    assert np.abs(ops.convert_to_numpy(gradient(x))).max() < 1e-6
+
+
+def test_what_two_stacks_share():
+    sizes = (9, 1, 2, 8, 16)
+    stack = layers.TransformerStack(TransformerConfig(*sizes, norm_first=True))
+    stack.build((None, None, 8))
+    causal = TransformerConfig(*sizes, norm_first=True, causal=True)
+    other = layers.TransformerStack(causal, shared=stack)
+    other.build((None, None, 8))
+    assert {id(v) for v in other.weights} == {id(v) for v in stack.weights}
+    x = keras.random.normal((1, 5, 8))
+    first, second = (ops.convert_to_numpy(each(x)) for each in (stack, other))
+    assert np.abs(first - second)[:, :4].max() > 1e-3
+    assert np.abs(first - second)[:, 4].max() < 1e-5  # the last token sees all in both
+    with pytest.raises(ValueError, match=r"`shared` must be .*\['norm_first'\]"):
+        layers.TransformerStack(TransformerConfig(*sizes), shared=stack)
+    with pytest.raises(ValueError, match="`convolution` must be 0 with `causal`"):
+        TransformerConfig(*sizes, causal=True, convolution=3)

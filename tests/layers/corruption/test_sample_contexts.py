@@ -63,6 +63,30 @@ def test_tokens_choose_among_as_many_sets_as_there_are_tokens():
     assert 140 < len(found) < 302
 
 
+def test_a_short_row_has_as_many_sets_as_tokens():
+    """Of two sets each of the two tokens has one, whatever padding there is."""
+    for seed in range(20):
+        matrix = seen([4, 5, *[0] * 30], seed=seed, unselectable_token_ids=[])[0]
+        again = seen([4, 5], seed=seed, unselectable_token_ids=[])[0]
+        assert matrix.shape == (32, 32)
+        assert again.shape == (2, 2)
+    sets = set()
+    row = [1, *range(4, 10), *range(4, 10), 2]
+    for place, hidden in hidden_sets(row + [0] * 200):
+        if place in (0, 13) or place > 13:  # those that hide nothing of their own
+            sets.add(frozenset(hidden))
+    assert len(sets) <= 14
+
+
+def test_given_spans_are_words():
+    spans = [0, 1, 1, 1, 1, 1, 1, 2, 2, 3, 0, 0, 0]
+    layer = SampleContexts(**SETTINGS)
+    matrix = layer([ROW], seed=[0, 1], span_ids=[spans]).numpy()[0]
+    for sees in matrix[[0, 10]]:
+        for span in (range(1, 7), range(7, 9), [9]):
+            assert len({sees[k] for k in span}) == 1
+
+
 @pytest.mark.parametrize(("rate", "most"), [(0.0, 1), (1.0, 9)])
 def test_extremes(rate, most):
     """At least one token is drawn, as of BERT's masks."""
