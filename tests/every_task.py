@@ -177,7 +177,11 @@ def given_to(task):
 
 def rows_of(task, model):
     """What its preprocessor makes: inputs, labels and weights, as arrays."""
-    return keras.tree.map_structure(np.asarray, model.preprocessor(*given_to(task)))
+    if task == "SparseEncoder":  # whose texts have ids in place of labels
+        rows = model.preprocessor.of_texts(given_to(task)[0])
+    else:
+        rows = model.preprocessor(*given_to(task))
+    return keras.tree.map_structure(np.asarray, rows)
 
 
 def outputs_of(model, rows):

@@ -196,7 +196,10 @@ def check_given(task: Model, x: Any, y: Any = None, labelled: bool = True) -> No
             "likely. Call `generate(texts)` for what it writes. Received: texts only."
         )
     if labelled and is_preprocessed(x) and y is None and task.label_kind is not None:
-        raise ValueError("`y` must be the labels of `x`. Received: None.")
+        ids = ""
+        if hasattr(task.preprocessor, "of_texts"):
+            ids = ", or the ids of its texts, which `preprocessor.of_texts(x)` gives"
+        raise ValueError(f"`y` must be the labels of `x`{ids}. Received: None.")
 
 
 def _is_text(x):

@@ -504,11 +504,7 @@ class PretrainingTask(
         `shuffle=False`, by the preprocessor's seed, and a `tf.data.Dataset` is
         taken as it comes.
         """
-        if not self.compiled:
-            raise ValueError(
-                "You must call `compile()` before `fit()`: this "
-                f"{type(self).__name__} was made with compile=False."
-            )
+        self._check_compiled("fit()")
         check_given(self, x, y)
         size, position = checked_batch_size(batch_size), None
         held_out_size = kwargs.get("validation_batch_size") or size
@@ -558,6 +554,13 @@ class PretrainingTask(
                 return keras.Model.fit(self, x, y, batch_size, **kwargs)
             return super().fit(x, y, batch_size, **kwargs)
 
+    def _check_compiled(self, what):
+        if not self.compiled:
+            raise ValueError(
+                f"You must call `compile()` before `{what}`: this "
+                f"{type(self).__name__} was made with compile=False."
+            )
+
     @checked
     def evaluate(
         self,
@@ -568,6 +571,7 @@ class PretrainingTask(
         **kwargs: Any,
     ) -> Any:
         """Measure loss and metrics, as in Keras; with memory by one of its own."""
+        self._check_compiled("evaluate()")
         check_given(self, x, y)
         if is_arrays(x):
             rows = self._rows(x, y, sample_weight)

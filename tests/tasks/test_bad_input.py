@@ -88,6 +88,12 @@ def models():
         ("classifier", "fit", (["a", "a"], NAMES), "`y` must be .*None, in row 1"),
         ("classifier", "fit", (["a", "a"], [0, 7]), "`y` must be .*7.*in row 1"),
         ("embedder", "fit", ({"token_ids": np.ones((2, 4))}, [0, 1]), "must be pairs"),
+        (
+            "embedder",
+            "fit",
+            (ROWS, None),
+            "or the ids .*`preprocessor.of_",
+        ),
         ("embedder", "predict", ((["a"], ["a", "the"]),), "equally many"),
         ("tagger", "fit", ([["a"], ["the"]], [0, 1]), "`y` must be lists.*row 0: 0"),
         ("tagger", "fit", ([["a"], ["the"]], [[0], [9]]), "`y` .*9.*in row 1"),
