@@ -96,6 +96,17 @@ CASES = {
         {"num_layers": 2, "cell_dim": 6, "projection_dim": WIDTH},
         trained=False,
     ),
+    "BottleneckDecoder": Case(
+        {
+            "summary": x[:, :1],
+            "embeddings": x,
+            "contexts": np.ones((BATCH, LENGTH, LENGTH), bool),
+            "positions": x[:1],
+        },
+        STATES,
+        {**HEADS, "intermediate_dim": 12},
+        trained=False,
+    ),
     "CharacterEncoder": Case(
         ids(BATCH, LENGTH, 6),
         STATES,

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_bertfam.layers.corruption.replacement import check_ids
 from keras_bertfam.layers.corruption.selection import is_any
-from keras_bertfam.layers.corruption.word_strategies import WholeWords
+from keras_bertfam.layers.corruption.strategies import MaskingStrategy
 from keras_bertfam.layers.data.base import (
     PreprocessingLayer,
     as_ids_like,
@@ -114,7 +114,7 @@ class WordLayer(PreprocessingLayer):
         starts = tf.ones_like(words)
         if self.starts_word is not None:
             starts = tf.gather(self._starts_word_table, ids)
-        words, starts = WholeWords().units(ids, words, starts, span_ids)
+        words, starts = MaskingStrategy().units(ids, words, starts, span_ids)
         return padding, words, starts
 
     def get_config(self) -> Config:

@@ -35,10 +35,10 @@ class BottleneckDecoder(keras.layers.Layer):
     Call arguments:
         summary: float tensor `(batch, 1, width)`, a vector of each row.
         embeddings: float tensor `(batch, length, width)`.
-        positions: float tensor that broadcasts to that shape, the vectors of places;
-            `None` with a table of its own.
         contexts: bool tensor `(batch, length, length)`: true where the token of the
             second axis attends to that of the third.
+        positions: float tensor that broadcasts to that shape, the vectors of places;
+            `None` with a table of its own.
 
     Returns:
         Float tensor `(batch, length, width)`.
@@ -51,7 +51,7 @@ class BottleneckDecoder(keras.layers.Layer):
         num_heads=2, head_dim=4, intermediate_dim=32, max_positions=64)
     summary, embeddings = keras.random.normal((1, 1, 8)), keras.random.normal((1, 5, 8))
     contexts = keras.ops.ones((1, 5, 5), "bool")
-    layer(summary, embeddings, None, contexts).shape  # (1, 5, 8)
+    layer(summary, embeddings, contexts).shape  # (1, 5, 8)
     ```
 
     Reference: [Xiao et al., 2022](https://arxiv.org/abs/2205.12035), section 3.3.
@@ -134,8 +134,8 @@ class BottleneckDecoder(keras.layers.Layer):
         self,
         summary: Tensor,
         embeddings: Tensor,
-        positions: Tensor | None,
         contexts: Tensor,
+        positions: Tensor | None = None,
         training: bool | None = None,
     ) -> Tensor:
         if self.places is not None:

@@ -160,7 +160,7 @@ class MaskedAutoencoder(FillMask, PretrainingTask):
         if rows.get("padding_mask") is not None:
             there = ops.expand_dims(ops.cast(rows["padding_mask"], "bool"), 1)
             contexts = ops.logical_and(contexts, there)
-        return self.decoder(summaries, embeddings, places, contexts, training=training)
+        return self.decoder(summaries, embeddings, contexts, places, training=training)
 
     @property
     def loss_counts(self) -> int:
