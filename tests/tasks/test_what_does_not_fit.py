@@ -19,6 +19,7 @@ DOCUMENTS = "all that pre-train on documents"
 LONG = [" ".join(WORDS[:12]), " ".join(WORDS[3:14]), WORDS[0]]  # two of the three
 LENGTH = 7
 KINDS = {"PermutationLM": "xlnet", "Denoising": "t5"}
+AUTOENCODERS = ("MaskedAutoencoder", "DenoisingAutoencoder")
 PASSAGES = ("OpenQuestionAnswering", "RetrievalAugmentedGenerator")
 PASSAGES += ("KnowledgeAugmentedMaskedLM",)
 PAIRS = ("CrossEncoder", "DualEncoder", "LateInteraction", "MaskedLMSentencePair")
@@ -32,7 +33,7 @@ def preprocessor(name, length=LENGTH):
         tokenizer = tokenizers.ElmoTokenizer()
     elif name in KINDS:
         tokenizer = every.tokenizer_of(KINDS[name])
-    elif name == "SpanBoundaryLM":  # of whole words
+    elif name in ("SpanBoundaryLM", *AUTOENCODERS):  # of whole words
         tokenizer = tokenizers.BertTokenizer([*SPECIALS, *WORDS, "##s"])
     else:
         tokenizer = word_piece()
