@@ -41,11 +41,11 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         config: `TransformerConfig`.
         initializer: initializer of the kernels.
         shared: `TransformerStack` or `None`. Another one whose self-attention,
-            feed-forward and final norm this one uses, in place of new ones, with its
-            head masks. Its config may differ in `causal`, `cross_attention`,
-            `max_global_tokens` and what isn't shared: biases by relative position, and
-            no gates of heads. No part of the config: loaded alone, this layer has its
-            own.
+            feed-forward, final norm and head masks this one uses, in place of its own.
+            The configs may differ in `causal`, `cross_attention` and
+            `max_global_tokens` alone, and this one has no gates of heads. Its bias by
+            relative position is its own. `shared` is no part of the config: loaded
+            alone, this layer has all of its own.
 
     Call arguments:
         x: float tensor of shape `(batch, length, width)`.
@@ -114,13 +114,12 @@ class TransformerStack(StackHeads, keras.layers.Layer):
             )
         self._set_heads(config.pruned_heads, self._count("attention"))
         # Names are fixed: policies of int8 models go by the path.
-        if shared is not None:
-            _check_shared(config, shared.config)
-            self._shared = lambda: shared  # a function, as Keras would track a layer
         if shared is None:
             self.attention_layers = self._sublayers("attention", self._self_attention)
             self.feedforward_layers = self._sublayers("ffn", self._feed_forward)
         else:
+            _check_shared(config, shared.config)
+            self._shared = lambda: shared  # a function, as Keras would track a layer
             self.attention_layers = shared.attention_layers
             self.feedforward_layers = shared.feedforward_layers
         self.cross_attention_layers = self.relative_bias = self.final_norm = None

@@ -56,7 +56,8 @@ class DeleteWords(WordLayer):
         starts: TFTensor,
     ) -> dict[str, TFTensor]:
         # Example: [CLS] a ##b c [SEP]. The words a ##b and c draw .3 and .8, and with a
-        # rate of .6 only c stays: [CLS] c [SEP] [PAD] [PAD]. Of .3 and .5, too.
+        # rate of .6 only c stays: [CLS] c [SEP] [PAD] [PAD]. Had they drawn .3 and .5,
+        # c would stay nevertheless, as the highest.
         numbers, _ = number_words(words, starts)
         drawn = tf.random.stateless_uniform([tf.size(ids)], seed, alg=RNG)
         drawn = tf.where(words, tf.gather(drawn, numbers), -1.0)

@@ -64,12 +64,7 @@ def test_tokens_choose_among_as_many_sets_as_there_are_tokens():
 
 
 def test_a_short_row_has_as_many_sets_as_tokens():
-    """Of two sets each of the two tokens has one, whatever padding there is."""
-    for seed in range(20):
-        matrix = seen([4, 5, *[0] * 30], seed=seed, unselectable_token_ids=[])[0]
-        again = seen([4, 5], seed=seed, unselectable_token_ids=[])[0]
-        assert matrix.shape == (32, 32)
-        assert again.shape == (2, 2)
+    """Of 14 tokens in a row of 214, the 202 that hide nothing of their own tell."""
     sets = set()
     row = [1, *range(4, 10), *range(4, 10), 2]
     for place, hidden in hidden_sets(row + [0] * 200):

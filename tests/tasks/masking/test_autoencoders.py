@@ -80,7 +80,13 @@ def test_the_loss_is_the_sum_of_two_means():
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     "kind",
-    ["bert", *(pytest.param(k, marks=pytest.mark.slow) for k in ("roberta", "albert"))],
+    [
+        "bert",
+        *(
+            pytest.param(k, marks=pytest.mark.slow)
+            for k in ("roberta", "albert", "xlnet")
+        ),
+    ],
 )
 def test_contexts_of_all_kinds_of_tokenizer(kind):
     preprocessor = preprocessor_of("MaskedAutoencoder", kind, sequence_length=32)
