@@ -56,7 +56,7 @@ _NUMBERS: dict[str, Range] = {
     **dict.fromkeys(
         "label_smoothing norm_epsilon input_dropout "
         "single_segment_rate random_length_rate short_sequence_rate mask_rate "
-        "deletion_rate "
+        "deletion_rate hiding_rate "
         "mask_token_rate random_token_rate mask_selection_rate next_rate "
         "validation_split layer_decay table_dropout".split(),
         RATE,
