@@ -342,7 +342,13 @@ def kinds(
     seconds = trained(sparse, pairs, learning_rate=2e-4)
     indexed("sparse, of MiniLM with a new head", sparse, seconds)
     seconds = trained(late, (pairs[0], pairs[1]), learning_rate=1e-4)
-    indexed("late interaction, of MiniLM", late, seconds)
+    tokens = indexed("late interaction, of MiniLM", late, seconds)
+    for bits in (8, 4):
+        fewer = retrieval.Index(tokens.dim, "exact", late, True, bits=bits)
+        fewer.add(tokens.vectors(np.arange(len(tokens))), [*tokens.passages])
+        measure(
+            f"the same, in {bits} bits", fewer, seconds=seconds, size=bytes_each(fewer)
+        )
     measure("MiniLM, mined negatives, re-ranked by late interaction", index, late)
     ranker = of_minilm(tasks.CrossEncoder, length + 32)
     seconds = trained(ranker, mined)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from keras_bertfam.types import Config
 
 # Vectors that FAISS wants for each cell that it learns.
 _VECTORS_OF_A_CELL = 39
+# Of how many vectors the ranges are learnt in which numbers are rounded.
+_VECTORS_OF_RANGES = 2**16
+# FAISS's names of roundings, by the bits of a number.
+_ROUNDINGS = {16: "QT_fp16", 8: "QT_8bit", 4: "QT_4bit"}
 
 
 def import_faiss() -> Any:
@@ -39,8 +43,16 @@ def _reader(check):
     return read
 
 
+def _read_rounded(path, settings):
+    faiss = import_faiss()
+    faiss_files.check_rounded(path, bits=settings["bits"])
+    return faiss.read_index(path)
+
+
 def _read_cells(path, settings):
-    faiss, engine = import_faiss(), _reader(faiss_files.check_cells)(path, settings)
+    faiss = import_faiss()
+    faiss_files.check_cells(path, bits=settings["bits"])
+    engine = faiss.read_index(path)
     lists = type(faiss.downcast_InvertedLists(engine.invlists)).__name__
     if lists != "ArrayInvertedLists":
         raise ValueError(f"Its lists must be in memory. Received: {lists}.")
@@ -61,7 +73,8 @@ class EngineKind:
         settings: dict of the settings it has, with their defaults.
         make: function of a width, a number of vectors and the settings.
         tune: function of an index and the settings, of what a search reads.
-        learns: whether it is made when all vectors are there.
+        learns: float. From how many vectors it is made: 0 is none, and infinity all
+            that are there at the first search.
         file: name of the file of vectors in a folder.
         read: function of a path and the settings, that gives an engine.
         write: function of an engine and a path.
@@ -71,7 +84,7 @@ class EngineKind:
     make: Callable[[int, int, Config], Any]
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     tune: Callable[[Any, Config], None] = lambda engine, settings: None
-    learns: bool = False
+    learns: float = 0
     file: str = "vectors.faiss"
     read: Callable[[str, Config], Any] = _reader(faiss_files.check_flat)
     write: Callable[[Any, str], None] = _write_faiss
@@ -79,6 +92,16 @@ class EngineKind:
 
 def _exact(dim, count, settings):
     return import_faiss().IndexFlatIP(dim)
+
+
+def _rounding(settings):
+    return getattr(import_faiss().ScalarQuantizer, _ROUNDINGS[settings["bits"]])
+
+
+def _rounded(dim, count, settings):
+    faiss = import_faiss()
+    metric = faiss.METRIC_INNER_PRODUCT
+    return faiss.IndexScalarQuantizer(dim, _rounding(settings), metric)
 
 
 def _ivf(dim, count, settings):
@@ -92,8 +115,12 @@ def _ivf(dim, count, settings):
             "`nlist` must be at most the number of vectors that its cells are learnt "
             f"from, {count}. Received: nlist={nlist}."
         )
-    metric = faiss.METRIC_INNER_PRODUCT
-    return faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, nlist, metric)
+    cells, metric = faiss.IndexFlatIP(dim), faiss.METRIC_INNER_PRODUCT
+    if settings["bits"] == 32:
+        return faiss.IndexIVFFlat(cells, dim, nlist, metric)
+    return faiss.IndexIVFScalarQuantizer(
+        cells, dim, nlist, _rounding(settings), metric, True
+    )
 
 
 def _tune_ivf(engine, settings):
@@ -111,13 +138,13 @@ def _tune_hnsw(engine, settings):
 
 
 KINDS = {
-    "exact": EngineKind("IndexFlatIP", _exact),
+    "exact": EngineKind("IndexFlatIP", _exact, {"bits": 32}),
     "ivf": EngineKind(
         "IndexIVFFlat",
         _ivf,
-        {"nlist": None, "nprobe": 16},
+        {"nlist": None, "nprobe": 16, "bits": 32},
         _tune_ivf,
-        learns=True,
+        learns=math.inf,
         read=_read_cells,
     ),
     "hnsw": EngineKind(
@@ -143,6 +170,28 @@ KINDS = {
         write=inverted_engine.write_engine,
     ),
 }
+
+# As the kinds of these names, with fewer bits.
+_OF_FEWER_BITS = {
+    "exact": dataclasses.replace(
+        KINDS["exact"],
+        class_name="IndexScalarQuantizer",
+        make=_rounded,
+        learns=_VECTORS_OF_RANGES,
+        read=_read_rounded,
+    ),
+    "ivf": dataclasses.replace(KINDS["ivf"], class_name="IndexIVFScalarQuantizer"),
+}
+
+
+def are_rounded(settings: Config) -> bool:
+    """Tell whether vectors are stored in fewer than 32 bits a number."""
+    return bool(settings.get("bits", 32) < 32)
+
+
+def engine_kind(kind: str, settings: Config) -> EngineKind:
+    """Give the kind of engine that a kind and its settings ask for."""
+    return (_OF_FEWER_BITS if are_rounded(settings) else KINDS)[kind]
 
 
 # How many tokens of passages are found for each token of a query, by default.
@@ -183,6 +232,10 @@ def checked_settings(
             raise ValueError(
                 f"`{name}` must be a positive integer. Received: {value!r}."
             )
+    if settings.get("bits", 32) not in (32, *_ROUNDINGS):
+        raise ValueError(
+            f"`bits` must be one of {(32, *_ROUNDINGS)}. Received: {settings['bits']}."
+        )
     return {**known, **settings}
 
 
@@ -206,7 +259,8 @@ class Vectors:
             raise ValueError(f"`dim` must be a positive integer. Received: {dim!r}.")
         self.settings = checked_settings(kind, settings)
         self.dim = dim
-        self._kind = KINDS[kind]
+        self.kind = kind
+        self._kind = engine_kind(kind, self.settings)
         self._waiting: list[np.ndarray] = []  # until cells are learnt
         self._engine = engine
         self._mapped = False
@@ -229,6 +283,18 @@ class Vectors:
             engine.add(vectors)
             self._engine, self._waiting = engine, []
         return self._engine
+
+    def emptied(self) -> Self:
+        """Make the same without vectors.
+
+        What was learnt for rounding stays. A rounded vector is itself then when it is
+        added, and not rounded twice.
+        """
+        engine = None
+        if are_rounded(self.settings):
+            engine = import_faiss().clone_index(self.engine())
+            engine.reset()
+        return type(self)(self.dim, self.kind, self.settings, engine)
 
     def sizes(self) -> None:
         """Say that each passage has one vector."""
@@ -257,6 +323,8 @@ class Vectors:
         """Add vectors that are `checked`."""
         if self._engine is None:
             self._waiting.append(vectors.copy())
+            if sum(map(len, self._waiting)) >= self._kind.learns:
+                self.engine()
         else:
             self._engine.add(vectors)
             self._mapped = False
@@ -275,7 +343,7 @@ class Vectors:
     def take(self, ids: np.ndarray) -> np.ndarray:
         """Look up the vectors of ids that are there, `(*ids.shape, dim)`."""
         engine = self.engine()
-        if self._kind.learns and not self._mapped:
+        if hasattr(engine, "make_direct_map") and not self._mapped:
             engine.make_direct_map()
             self._mapped = True
         found = engine.reconstruct_batch(np.ascontiguousarray(ids.reshape(-1)))

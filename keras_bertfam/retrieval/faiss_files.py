@@ -1,7 +1,7 @@
 """Checks of what a file of FAISS declares, before FAISS reads it.
 
 FAISS trusts a file: lists may be of another file, which it then maps and writes to, and
-numbers in it are addresses. So the three kinds of files that an index here has are read
+numbers in it are addresses. So the five kinds of files that an index here has are read
 with NumPy first, and whatever differs from what FAISS writes for them is refused.
 """
 
@@ -26,7 +26,7 @@ class _Cursor:
         self.at = 0
         self._bytes = np.memmap(path, np.uint8, "r") if self.size else b""
 
-    def array(self, dtype: str, count: int) -> np.ndarray:
+    def array(self, dtype: str | np.dtype, count: int) -> np.ndarray:
         stored = count * np.dtype(dtype).itemsize
         if stored > self.size - self.at:
             raise ValueError(
@@ -58,8 +58,9 @@ def _expect(fits, what):
 
 
 def _header(cursor):
-    width, count, *_ = cursor.numbers(_HEADER)
+    width, count, _, _, learnt, _ = cursor.numbers(_HEADER)
     _expect(width > 0 and count >= 0, "a width, and a number of vectors")
+    _expect(learnt, "learnt all that it has to")
     return width, count
 
 
@@ -73,16 +74,56 @@ def _flat(cursor, width=None, count=None):
     _expect(np.isfinite(stored).all(), "finite vectors")
 
 
-def _cells(cursor):
-    cursor.mark(b"IwFl")
+# FAISS's numbers of roundings, by the bits of a number, and how NumPy reads those.
+_ROUNDINGS = {16: 4, 8: 0, 4: 1}
+_DTYPES = {32: "<f4", 16: "<f2"}
+
+
+def _size(bits, width):
+    """Count the bytes of a vector."""
+    return (bits * width + 7) // 8
+
+
+def _stored(cursor, bits, width, count):
+    dtype = np.dtype(_DTYPES.get(bits, "u1"))
+    found = cursor.array(dtype, count * _size(bits, width) // dtype.itemsize)
+    _expect(np.isfinite(found).all(), "finite vectors")
+
+
+def _rounding(cursor, bits, width):
+    kind, _, _, *sizes = cursor.numbers("<iifQQ")
+    expected = (_ROUNDINGS[bits], width, _size(bits, width))
+    _expect((kind, *sizes) == expected, f"{bits} bits for each of {width} numbers")
+    learnt = cursor.vector("<f4")
+    _expect(len(learnt) == (2 * width if bits < 16 else 0), "a range of each number")
+    least, ranges = np.split(learnt, 2)
+    with np.errstate(over="ignore", invalid="ignore"):
+        _expect(np.isfinite(least + ranges).all(), "finite ranges")
+
+
+def _rounded(cursor, bits):
+    cursor.mark(b"IxSQ")
+    width, count = _header(cursor)
+    _rounding(cursor, bits, width)
+    stored = cursor.numbers("<Q")[0]
+    _expect(stored == count * _size(bits, width), f"the bytes of {count} vectors")
+    _stored(cursor, bits, width, count)
+
+
+def _cells(cursor, bits=32):
+    cursor.mark(b"IwFl" if bits == 32 else b"IwSq")
     width, count = _header(cursor)
     cells, _ = cursor.numbers("<QQ")
     _flat(cursor, width, cells)
     (kind,) = cursor.numbers("<B")  # a table from ids to places, that is made anew
     _expect(kind < 2, "no table of pairs")
     cursor.vector("<i8")
+    size = _size(bits, width)
+    if bits < 32:
+        _rounding(cursor, bits, width)
+        _expect(cursor.numbers("<Q?") == (size, True), "differences from the cells")
     cursor.mark(_LISTS)
-    _expect(cursor.numbers("<QQ") == (cells, 4 * width), "a list for each cell")
+    _expect(cursor.numbers("<QQ") == (cells, size), "a list for each cell")
     if cursor.mark(b"full", b"sprs") == b"full":
         sizes = cursor.vector("<u8")
         _expect(len(sizes) == cells, "a size for each list")
@@ -93,10 +134,9 @@ def _cells(cursor):
         sizes = pairs[:, 1]
     _expect((sizes <= count).all() and sizes.sum() == count, f"{count} ids in lists")
     ids = [np.zeros(0, "<i8")]
-    for size in map(int, sizes):
-        vectors = cursor.array("<f4", size * width)
-        _expect(np.isfinite(vectors).all(), "finite vectors")
-        ids.append(cursor.array("<i8", size))
+    for listed in map(int, sizes):
+        _stored(cursor, bits, width, listed)
+        ids.append(cursor.array("<i8", listed))
     every = np.sort(np.concatenate(ids))
     _expect(np.array_equal(every, np.arange(count)), f"each id below {count} once")
 
@@ -135,13 +175,14 @@ def _graph(cursor):
     _flat(cursor, width, count)
 
 
-def _checks(walk: Callable[[_Cursor], None]) -> Callable[[Path], None]:
-    def check(path: Path) -> None:
+def _checks(walk: Callable[..., None]) -> Callable[..., None]:
+    def check(path: Path, **kwargs: int) -> None:
         cursor = _Cursor(path)
-        walk(cursor)
+        walk(cursor, **kwargs)
         _expect(cursor.at == cursor.size, f"{cursor.at} bytes, not {cursor.size}")
 
     return check
 
 
-check_flat, check_cells, check_graph = map(_checks, (_flat, _cells, _graph))
+check_flat, check_rounded = _checks(_flat), _checks(_rounded)
+check_cells, check_graph = _checks(_cells), _checks(_graph)

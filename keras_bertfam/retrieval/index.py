@@ -119,6 +119,11 @@ class Index:
             are compared, 100. With `token_vectors`, of all but `"exact"`:
             `token_hits`, how many tokens are found for each of a query, 64. More of
             each finds more, in more time.
+            Of `"exact"` and `"ivf"`: `bits` of each stored number, 32, 16, 8 or 4. With
+            16 it is rounded to half precision. With 8 or 4 it is rounded to one of 256
+            or 16 values between the least and the greatest of its column, which are
+            learnt from the first 65,536 vectors or more. `"ivf"` rounds the difference
+            of a vector from its cell, which is smaller.
 
     Raises:
         ValueError: for an argument out of its range.
@@ -227,7 +232,8 @@ class Index:
         """Make these the passages of the index; encode those alone that are new.
 
         Passages that aren't among them are left out. Ids are those of an index that is
-        built of these. After an error the index is as it was.
+        built of these. With fewer than 32 `bits`, cells and steps stay as they were
+        learnt. After an error the index is as it was.
 
         Args:
             passages: see `build`. One that is there twice is taken once.
@@ -254,6 +260,7 @@ class Index:
         updated = type(self)(
             self.dim, self.kind, self.encoder, self.token_vectors, **self.settings
         )
+        updated._vectors = self._vectors.emptied()
         for given in _parts(passages, batch_size, skip=True):
             old = [passage for passage in given if passage in known]
             new = [passage for passage in given if passage not in known]

@@ -10,7 +10,7 @@ import numpy as np
 from keras_bertfam import parsing
 from keras_bertfam.presets.checkpoints import reading
 from keras_bertfam.presets.checkpoints.source import CheckpointError
-from keras_bertfam.retrieval.engines import KINDS, checked_settings
+from keras_bertfam.retrieval.engines import KINDS, checked_settings, engine_kind
 from keras_bertfam.retrieval.inverted_engine import NUMPY_ERRORS
 from keras_bertfam.retrieval.passages import Passage, as_passage
 from keras_bertfam.types import Config, Path
@@ -141,9 +141,12 @@ def _manifest(path):
 
 
 def _engine(path, manifest):
-    kind = KINDS[manifest["kind"]]
+    settings = checked_settings(
+        manifest["kind"], manifest["settings"], SIZES in manifest["files"]
+    )
+    kind = engine_kind(manifest["kind"], settings)
     try:
-        engine = kind.read(path, manifest["settings"])
+        engine = kind.read(path, settings)
     except (RuntimeError, ValueError) as error:
         raise CheckpointError(
             f"{path} must be vectors of kind={manifest['kind']!r}. {error}"

@@ -1,7 +1,7 @@
 """Passages with a vector for each token, and queries that are compared with them."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -73,6 +73,7 @@ class TokenVectors:
     ) -> None:
         self.settings = checked_settings(kind, settings, token_vectors=True)
         self.dim = dim
+        self.kind = kind
         of_engine = dict(self.settings)
         self._hits = of_engine.pop("token_hits", None)
         self._tokens = Vectors(dim, kind, of_engine, engine)
@@ -82,6 +83,12 @@ class TokenVectors:
     def engine(self) -> Any:
         """Give the engine of tokens, its cells learnt."""
         return self._tokens.engine()
+
+    def emptied(self) -> Self:
+        """Make the same without passages; see `Vectors.emptied`."""
+        made = type(self)(self.dim, self.kind, self.settings)
+        made._tokens = self._tokens.emptied()
+        return made
 
     def sizes(self) -> list[int]:
         """Give the number of each passage's tokens."""

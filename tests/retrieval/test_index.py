@@ -1,3 +1,4 @@
+import dataclasses
 import importlib.util
 import json
 import pathlib
@@ -9,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam.presets import CheckpointError
-from keras_bertfam.retrieval import Index, scann_engine
+from keras_bertfam.retrieval import Index, engines, scann_engine
 from keras_bertfam.retrieval.engines import KINDS
 
 pytestmark = pytest.mark.any_backend
@@ -93,6 +94,65 @@ def test_kinds_find_most(kind):
     assert recall >= least[kind]
     numbers = np.array([[3, 650], [599, 0]])
     np.testing.assert_allclose(index.vectors(numbers), every[numbers], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["exact", "ivf"])
+@pytest.mark.parametrize(
+    ("bits", "error", "least"), [(16, 1e-3, 9.5), (8, 0.03, 9), (4, 0.6, 5)]
+)
+def test_fewer_bits(kind, bits, error, least, tmp_path):
+    settings = {} if kind == "exact" else {"nlist": 8, "nprobe": 8}
+    index, vectors = Index(DIM, kind, bits=bits, **settings), random(500)
+    index.add(vectors, texts(500))
+    np.testing.assert_allclose(index.vectors(range(500)), vectors, atol=error)
+    stored = index.vectors(range(500))
+    scores, ids = index.search(random(200, 1), 10)
+    expected = nearest(random(200, 1), stored, 10)
+    np.testing.assert_allclose(scores, expected[0], rtol=1e-4, atol=1e-4)
+    _, true = nearest(random(200, 1), vectors, 10)
+    found = [len({*a} & {*b}) for a, b in zip(ids, true, strict=True)]
+    assert np.mean(found) >= least
+    index.save(tmp_path / "index")
+    size = (tmp_path / "index" / "vectors.faiss").stat().st_size
+    ids = 0 if kind == "exact" else 500 * 2 * 8  # in lists, and their places
+    assert 0 < size - 500 * (DIM * bits // 8) - ids < 1000
+    loaded = Index.load(tmp_path / "index")
+    assert loaded.settings == index.settings and loaded.settings["bits"] == bits
+    np.testing.assert_array_equal(loaded.vectors(range(500)), stored)
+    loaded.add(random(1, 2), ["number 500"])
+    np.testing.assert_allclose(loaded.vectors([500]), random(1, 2), atol=4 * error)
+    # What the manifest says of the bits is what the file has.
+    manifest = json.loads((tmp_path / "index" / "manifest.json").read_text())
+    other = 8 if bits == 16 else 16
+    manifest["settings"]["bits"] = other
+    (tmp_path / "index" / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match=f"{other} bits for each of 8 numbers"):
+        Index.load(tmp_path / "index")
+
+
+@pytest.mark.parametrize("kind", ["exact", "ivf"])
+@pytest.mark.parametrize("bits", [16, 8, 4])
+def test_an_update_rounds_nothing_twice(kind, bits):
+    index = Index.build(texts(60), Encoder(), kind, bits=bits)
+    kept = index.vectors(range(10, 60))
+    for first in (10, 9, 10):
+        index.update(texts(60, first))
+    np.testing.assert_allclose(index.vectors(range(50)), kept, atol=1e-6)
+
+
+def test_steps_are_learnt_of_the_first_vectors(monkeypatch):
+    kind = dataclasses.replace(engines._OF_FEWER_BITS["exact"], learns=100)
+    monkeypatch.setitem(engines._OF_FEWER_BITS, "exact", kind)
+    index = Index(DIM, bits=8)
+    index.add(random(99), texts(99))
+    assert index._vectors._engine is None  # vectors wait
+    index.add(random(1, 1), ["number 99"])
+    assert index._vectors._engine.ntotal == 100 and not index._vectors._waiting
+    index.add(100 * random(1, 2), ["number 100"])
+    far = index.vectors([100])[0]  # goes to the end of the steps
+    assert np.abs(far).max() < 5 and (np.sign(far) == np.sign(random(1, 2)[0])).all()
+    with pytest.raises(ValueError, match="`bits` must be one of .*Received: 2"):
+        Index(DIM, bits=2)
 
 
 def test_an_encoder_that_was_trained_since():
@@ -258,7 +318,11 @@ def test_damaged_folders(tmp_path):
         ("manifest.json", manifest(count="20"), "must have 'count', of type int"),
         ("manifest.json", manifest(count=21), "as many vectors.*21.*20 and 20"),
         ("manifest.json", manifest(dim=9), "'width': 9.*'width': 8"),
-        ("manifest.json", manifest(kind="hnsw"), "kind='hnsw'. It must have b'IHNf'"),
+        (
+            "manifest.json",
+            manifest(kind="hnsw", settings={}),
+            "kind='hnsw'. It must have b'IHNf'",
+        ),
         ("manifest.json", manifest(kind="flat"), "must be of an index.*'flat'"),
         ("manifest.json", manifest(settings={"m": 3}), "must be of an index"),
     ):
@@ -339,7 +403,10 @@ def test_errors(tmp_path, monkeypatch):
         (lambda: index.find(["number 1"]), "needs the encoder"),
         (lambda: Index(0), "`dim` must be a positive integer. Received: 0"),
         (lambda: Index(DIM, "flat"), r"`kind` must be one of \('exact'.*'flat'"),
-        (lambda: Index(DIM, "ivf", m=3), r"\('nlist', 'nprobe'\). Received: \['m'\]"),
+        (
+            lambda: Index(DIM, "ivf", m=3),
+            r"\('nlist', 'nprobe', 'bits'\). Received: \['m'\]",
+        ),
         (lambda: Index(DIM, "hnsw", m=0), "`m` must be a positive integer"),
         (lambda: make("ivf", 5).search(random(1), 1), "`nlist` must be at most.*5"),
     ):

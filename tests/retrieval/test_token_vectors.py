@@ -72,6 +72,26 @@ def test_search(kind, tmp_path, monkeypatch):
         assert {*found} == {*nearest} and np.isneginf(scores[0, len(found) :]).all()
 
 
+@pytest.mark.parametrize("kind", ["exact", "ivf"])
+def test_fewer_bits(kind, tmp_path):
+    passages, queries = texts_of_vectors(60, 0), texts_of_vectors(8, 1)
+    settings = {} if kind == "exact" else {"token_hits": 500}
+    index = Index(4, kind, token_vectors=True, bits=8, **settings)
+    index.add(passages, [f"passage {number}" for number in range(60)])
+    stored = index.vectors(range(60))
+    scores, ids = index.search(queries, 60)
+    expected = best_matches(queries, stored)
+    order = np.argsort(-expected, axis=1, kind="stable")
+    np.testing.assert_allclose(
+        scores, np.take_along_axis(expected, order, 1), rtol=1e-5
+    )
+    for one, other in zip(stored, passages, strict=True):
+        np.testing.assert_allclose(one, other, atol=0.03)
+    index.save(tmp_path / "index")
+    again = Index.load(tmp_path / "index")
+    np.testing.assert_array_equal(again.search(queries, 60)[0], scores)
+
+
 def test_errors():
     index = Index(2, token_vectors=True)
     with pytest.raises(ValueError, match=r"a token or more.*\(0, 2\), for text 1"):

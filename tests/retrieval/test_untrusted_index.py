@@ -27,11 +27,16 @@ def numbers(count, seed=0):
 
 @pytest.fixture
 def saved(request, tmp_path):
-    """The folder of an index, the path of its vectors, and what is in that."""
-    index = Index(DIM, request.param, **SETTINGS.get(request.param, {}))
+    """The folder of an index, the path of its vectors, and what is in that.
+
+    The parameter is a kind, or one and its bits.
+    """
+    kind, _, bits = request.param.partition(" ")
+    settings = {**SETTINGS.get(kind, {}), **({"bits": int(bits)} if bits else {})}
+    index = Index(DIM, kind, **settings)
     index.add(numbers(40), list(map(str, range(40))))
     index.save(tmp_path / "index")
-    path = tmp_path / "index" / KINDS[request.param].file
+    path = tmp_path / "index" / KINDS[kind].file
     return tmp_path / "index", path, path.read_bytes()
 
 
@@ -57,7 +62,7 @@ def use(index):
         index.add(numbers(2), [f"{len(index)} {k}" for k in range(2)])
 
 
-@each(*EACH_KIND)
+@each(*EACH_KIND, *(f"{kind} {n}" for kind in ("exact", "ivf") for n in (16, 8, 4)))
 def test_vectors_damaged_anywhere(saved):
     folder, path, content = saved
     use(load(folder, path, content))
@@ -111,6 +116,12 @@ def put(form, at, value):
         ("ivf", put("<q", -8, 40), "each id below 40 once"),
         ("ivf", put("<q", -8, -1), "each id below 40 once"),
         ("ivf", put("<Q", 37, 10**9), "1000000000 vectors"),
+        ("exact 8", put("<i", 37, 1), "8 bits for each of 4 numbers"),
+        ("exact 8", put("<f", 73, np.inf), "finite ranges"),
+        ("exact 8", put("<Q", 65, 4), "a range of each number"),
+        ("exact 16", put("<H", -2, 0x7C00), "finite vectors"),
+        ("exact 4", put("<Q", 8, 41), "the bytes of 41 vectors"),
+        ("exact 4", put("<?", 32, False), "learnt all"),
         ("hnsw", put("<q", 8, 41), "levels of each vector"),
         ("hnsw", put("<i", -37 - 8 - 20 - 4 - 40 * DIM * 4, 40), "links to ids|first"),
     ],
