@@ -119,6 +119,14 @@ def head(rows: TFRagged, sizes: int | TFTensor) -> TFRagged:
     return places.with_flat_values(tf.gather(rows.values, places.flat_values))
 
 
+def tail(rows: TFRagged, sizes: int | TFTensor) -> TFRagged:
+    """Take the last values of each row `(n, None)`: `sizes` of all, or `sizes[i]`."""
+    ends = rows.row_limits()
+    starts = tf.maximum(ends - tf.cast(sizes, ends.dtype), rows.row_starts())
+    places = tf.ragged.range(starts, ends)
+    return places.with_flat_values(tf.gather(rows.values, places.flat_values))
+
+
 def groups(rows: TFRagged, size: int | TFTensor) -> TFRagged:
     """Make groups of so many rows each, `(batch, size, None)`."""
     return tf.RaggedTensor.from_uniform_row_length(rows, size, validate=False)

@@ -53,6 +53,11 @@ def test_heads(rows):
     sizes = [2, 0, 5][: rows.nrows()]
     expected = [row[:size] for row, size in zip(rows.to_list(), sizes, strict=True)]
     assert ragged.head(rows, tf.constant(sizes, tf.int32)).to_list() == expected
+    expected = [
+        row[len(row) - min(len(row), size) :]
+        for row, size in zip(rows.to_list(), sizes, strict=True)
+    ]
+    assert ragged.tail(rows, tf.constant(sizes, tf.int32)).to_list() == expected
 
 
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64])

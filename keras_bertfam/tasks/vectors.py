@@ -107,6 +107,9 @@ class TextVectors(Mixin):
         if preprocessor is not None:
             settings["sequence_length"] = preprocessor.sequence_length
             settings["tokenizer"] = tokenizer_digest(preprocessor.tokenizer)
+            truncate = getattr(preprocessor, "truncate", "end")
+            if truncate != "end":  # what indexes of before know nothing of
+                settings["truncate"] = truncate
         configs: list[Config] = [settings]
         for model in models:
             config = model.get_config()

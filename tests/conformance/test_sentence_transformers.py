@@ -97,6 +97,34 @@ def test_vectors_are_theirs_in_and_out(pooling, base, tmp_path):
         )
 
 
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_which_end_of_a_text_is_cut_off(base, tmp_path):
+    write(base, tmp_path / "in")
+    config = tmp_path / "in" / "tokenizer_config.json"
+    said = json.loads(config.read_text())
+    config.write_text(json.dumps({**said, "truncation_side": "left"}))
+    theirs = library.SentenceTransformer(str(tmp_path / "in"), device="cpu")
+    expected = theirs.encode(TEXTS)
+    ours = tasks.TextEmbedder.from_preset(str(tmp_path / "in"))
+    assert ours.preprocessor.truncate == "start"
+    np.testing.assert_allclose(vectors(ours), expected, atol=2e-5)
+    ours.export_to_sentence_transformers(tmp_path / "out")
+    again = library.SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    np.testing.assert_allclose(again.encode(TEXTS), expected, atol=2e-5)
+    assert again.tokenizer.truncation_side == "left"
+    with pytest.raises(ValueError, match="`truncate` must be.*'start'"):
+        tasks.CrossEncoder.from_preset(str(tmp_path / "in"))
+    digest = ours.passage_digest()
+    ours.preprocessor.truncate = "middle"
+    assert ours.passage_digest() != digest
+    with pytest.raises(ValueError, match="`truncate` must be 'end' or 'start'"):
+        ours.export_to_sentence_transformers(tmp_path / "other")
+    config.write_text(json.dumps({**said, "truncation_side": "odd"}))
+    with pytest.raises(CheckpointError, match="truncation_side.*odd"):
+        tasks.TextEmbedder.from_preset(str(tmp_path / "in"))
+
+
 def numpy(x):
     from keras import ops
 

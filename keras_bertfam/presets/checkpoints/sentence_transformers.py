@@ -226,7 +226,9 @@ def open_source(path: Path) -> CheckpointSource:
             "TextEmbedder": arguments if "Pooling" in kinds else {},
             "SparseEncoder": sparse,
         },
-        preprocessor_arguments=dict.fromkeys(_TASKS, {"sequence_length": length}),
+        preprocessor_arguments=dict.fromkeys(
+            _TASKS, {"sequence_length": length, **_truncation(source)}
+        ),
         notes=(*source.notes, *notes),
     )
 
@@ -240,6 +242,9 @@ def _of_tokens(path, modules, whole, of_pylate=False):
         raise unfit(folders["Dense"], "Dense", "without a bias and activation", told)
     settings = _transformer_settings(folders["Transformer"])
     longest = _length(settings, source.tokenizer_config)
+    if _truncation(source):
+        where = os.path.join(path, huggingface.TOKENIZER_CONFIG)
+        raise unfit(where, "truncation_side", "'right' with vectors of tokens", "left")
     prompts = dict(_prompts(path, whole))
     for role in ("query", "document"):
         before = whole.get(f"{role}_prefix") or ""
@@ -460,6 +465,15 @@ def _length(found, tokenizer_config):
     return length if type(length) is int and 5 <= length < _LONGEST else _LONGEST
 
 
+def _truncation(source):
+    """Read what a long text loses: an argument of preprocessors, if not its end."""
+    side = source.tokenizer_config.get("truncation_side") or "right"
+    if side not in ("right", "left"):
+        where = os.path.join(source.path, huggingface.TOKENIZER_CONFIG)
+        raise unfit(where, "truncation_side", "'right' or 'left'", side)
+    return {"truncate": "start"} if side == "left" else {}
+
+
 def export(model: Model, path: Path) -> None:
     """Write a folder that `SentenceTransformer` loads.
 
@@ -559,6 +573,12 @@ def _write_folder(model, exported, path, types, modules, facts, lengths=None):
             "`export_to_sentence_transformers` needs a task with a preprocessor, whose "
             "tokenizer is written, too. Received: preprocessor=None."
         )
+    truncate = getattr(preprocessor, "truncate", "end")
+    if truncate == "middle":
+        raise ValueError(
+            "`truncate` must be 'end' or 'start' in a folder of sentence-transformers. "
+            "Received: truncate='middle'."
+        )
     from safetensors.numpy import save_file
 
     longest = getattr(backbone, "max_sequence_length", None) or 2**31
@@ -567,6 +587,9 @@ def _write_folder(model, exported, path, types, modules, facts, lengths=None):
     listed = [{"path": "", "type": f"{where}.{kind}"}]
     with write_aside(path) as folder:
         exporting.export_to_transformers(exported, folder, preprocessor.tokenizer)
+        if truncate == "start":
+            file = os.path.join(folder, huggingface.TOKENIZER_CONFIG)
+            _write(file, {**parsing.read_json(file), "truncation_side": "left"})
         for number, (kind, config) in enumerate(modules, 1):
             name = f"{number}_{kind}"
             listed.append({"path": name, "type": f"{types[kind]}.{kind}"})

@@ -11,7 +11,12 @@ from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.base import AdjustableLength
 from keras_bertfam.layers.data.labels import finite_numbers, one_each
-from keras_bertfam.layers.data.pairs.segments import get_layout, lay_out, truncate_pair
+from keras_bertfam.layers.data.pairs.segments import (
+    TRUNCATIONS,
+    get_layout,
+    lay_out,
+    truncate_pair,
+)
 from keras_bertfam.layers.data.pipeline_warnings import enough_of
 from keras_bertfam.layers.data.pipelines import (
     PARALLEL,
@@ -58,11 +63,13 @@ class FineTuningPreprocessor(
     Args:
         tokenizer: a tokenizer layer.
         sequence_length: int. The most tokens in a row, special ones included.
-        layout, buckets, seed: see `TextClassifierPreprocessor`, also for calls.
+        layout, buckets, seed, truncate: see `TextClassifierPreprocessor`, also for
+            calls.
     """
 
     single_rank = 0  # of an example without a batch axis
     summary = False  # whether the task reads one state of each row
+    truncations: tuple[str, ...] = TRUNCATIONS[:1]  # what `truncate` may be
 
     def __init__(
         self,
@@ -71,9 +78,15 @@ class FineTuningPreprocessor(
         layout: str | None = None,
         buckets: Sequence[int] | None = None,
         seed: int = 0,
+        truncate: str = "end",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if truncate not in self.truncations:
+            raise ValueError(
+                f"`truncate` must be one of {self.truncations}. Received: "
+                f"truncate={truncate!r}."
+            )
         if sequence_length < 5:
             raise ValueError(
                 "`sequence_length` must be at least 5, for a token of each segment "
@@ -87,6 +100,7 @@ class FineTuningPreprocessor(
         self.new_tokens = self._layout.new_tokens
         self.buckets = checked_buckets(buckets, sequence_length)
         self.seed = seed
+        self.truncate = truncate
         self.position = StreamPosition()
         self._call_in_graph = self.in_graph(self._call)
         self.built = True
@@ -108,7 +122,7 @@ class FineTuningPreprocessor(
         """
         segments = [self.tokenize(part) for part in tf.nest.flatten(x)]
         budget = self.sequence_length - self._layout.specials(len(segments))
-        return self.lay_out(truncate_pair(segments, budget))
+        return self.lay_out(truncate_pair(segments, budget, self.truncate))
 
     def lay_out(self, segments: list[TFRagged]) -> dict[str, TFRagged]:
         """Lay out segments that fit as rows; see `layouts.lay_out`."""
@@ -346,4 +360,5 @@ class FineTuningPreprocessor(
             "layout": self.layout,
             "buckets": self.buckets,
             "seed": self.seed,
+            "truncate": self.truncate,
         }

@@ -16,6 +16,7 @@ from keras_bertfam.layers.data.labels import (
     finite_numbers,
     one_each,
 )
+from keras_bertfam.layers.data.pairs.segments import TRUNCATIONS
 from keras_bertfam.layers.data.user_inputs import as_label_lists, as_label_tensor
 from keras_bertfam.serving import Signature, text_signatures
 from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocessor
@@ -42,6 +43,7 @@ class BothOrders(Mixin):
     """
 
     summary = True
+    truncations: tuple[str, ...] = TRUNCATIONS
 
     def __init__(self, *args: Any, both_orders: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -149,8 +151,8 @@ class TextClassifierPreprocessor(BothOrders, LabelledPreprocessor):
     With `multi_label` a text has a list of classes, of any length. Labels are then
     lists of names or numbers, or arrays `(batch, num_classes)` of zeros and ones.
 
-    Pairs that are too long lose the ends of the longer text. An empty text gives
-    a row of special tokens.
+    Pairs that are too long lose tokens of the longer text. An empty text gives a row of
+    special tokens.
 
     Args:
         tokenizer: a tokenizer layer, such as `keras_bertfam.tokenizers.BertTokenizer`
@@ -186,6 +188,9 @@ class TextClassifierPreprocessor(BothOrders, LabelledPreprocessor):
         both_orders: bool. Whether a pair is a row in each order, whose states are
             added before the head, as GPT compares sentences. A text alone is one row.
             Defaults to `False`.
+        truncate: `"end"`, `"start"` or `"middle"`: what a text loses that is too long.
+            Without its middle, half of the tokens are its first ones (head and tail,
+            [Sun et al., 2019](https://arxiv.org/abs/1905.05583)). Defaults to `"end"`.
         multi_label: bool. Whether a text has any number of classes. Not with `packed`.
             Defaults to `False`.
 
@@ -295,7 +300,7 @@ class TextRegressorPreprocessor(BothOrders, PackedPreprocessor):
     Args:
         tokenizer: a tokenizer layer.
         sequence_length: int. Defaults to `128`.
-        **kwargs: `layout`, `buckets`, `seed`, `packed` and `both_orders` of
+        **kwargs: `layout`, `buckets`, `seed`, `truncate`, `packed` and `both_orders` of
             `TextClassifierPreprocessor`.
 
     Call arguments:

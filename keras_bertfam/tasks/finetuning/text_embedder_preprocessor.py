@@ -14,7 +14,7 @@ from keras_bertfam.layers.data.labels import (
     one_each,
 )
 from keras_bertfam.layers.data.pairs.passages import refuse_too_long
-from keras_bertfam.layers.data.pairs.segments import truncate_pair
+from keras_bertfam.layers.data.pairs.segments import TRUNCATIONS, truncate_pair
 from keras_bertfam.layers.data.user_inputs import (
     as_label_tensor,
     as_rows,
@@ -72,7 +72,7 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
     Args:
         tokenizer: a tokenizer layer.
         sequence_length: int. Defaults to `128`.
-        **kwargs: `layout`, `buckets`, `seed` and `packed` of
+        **kwargs: `layout`, `buckets`, `seed`, `truncate` and `packed` of
             `TextClassifierPreprocessor`. The texts of a pair share a row, so packed
             rows are of `2 * sequence_length` tokens, of tuples of more texts of more.
 
@@ -106,6 +106,8 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
     ```
     """
 
+    truncations = TRUNCATIONS
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._columns = 2
         self._expects_similarities = True
@@ -129,7 +131,8 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
         columns = tf.nest.flatten(x)
         # The texts of a tuple are beside each other.
         texts = tf.reshape(tf.stack(columns, 1), [-1])
-        rows = self.lay_out(truncate_pair([self.tokenize(texts)], budget))
+        segments = truncate_pair([self.tokenize(texts)], budget, self.truncate)
+        rows = self.lay_out(segments)
         if len(columns) == 1:
             return rows
         return {name: ragged.groups(x, len(columns)) for name, x in rows.items()}

@@ -3,12 +3,30 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_bertfam import tasks
 from keras_bertfam.layers.data.pairs.segments import lay_out, truncate_pair
 from keras_bertfam.layers.data.rows.batches import length_buckets
 from keras_bertfam.tasks import TextClassifierPreprocessor, TextRegressorPreprocessor
+from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
+    FineTuningPreprocessor,
+)
 from tests import tiny_fine_tuning as tiny
 
 CLS, SEP = 2, 3
+
+
+def every_preprocessor():
+    """The public classes of preprocessors of fine-tuning."""
+    found = [getattr(tasks, name) for name in dir(tasks)]
+    classes = [each for each in found if isinstance(each, type)]
+    return [each for each in classes if issubclass(each, FineTuningPreprocessor)]
+
+
+TRUNCATING = [
+    cls
+    for cls in every_preprocessor()
+    if len(cls.truncations) > 1 and "Elmo" not in cls.__name__
+]
 
 
 def make(**kwargs):
@@ -55,6 +73,48 @@ def test_pairs_lose_the_end_of_the_longer_text(first, second, sizes):
         "token_ids",
         "segment_ids",
     }
+
+
+@pytest.mark.parametrize(
+    ("where", "alone", "both"),
+    [
+        ("end", [0, 1, 2, 3, 4], ([0, 1, 2], [0, 1])),
+        ("start", [4, 5, 6, 7, 8], ([6, 7, 8], [2, 3])),
+        ("middle", [0, 1, 2, 7, 8], ([0, 1, 8], [0, 3])),
+    ],
+)
+def test_what_a_text_loses(where, alone, both):
+    long, short, none = (tf.ragged.range([n]) for n in (9, 4, 0))
+    assert truncate_pair([long], 5, where)[0].to_list() == [alone]
+    cut = truncate_pair([long, short], 5, where)
+    assert [part.to_list() for part in cut] == [[row] for row in both]
+    for whole in (short, none):
+        assert truncate_pair([whole], 5, where)[0].to_list() == whole.to_list()
+        assert truncate_pair([whole], 4, where)[0].to_list() == whole.to_list()
+
+
+@pytest.mark.parametrize("cls", TRUNCATING)
+@pytest.mark.parametrize("where", ["start", "middle"])
+def test_rows_keep_special_tokens_wherever_texts_are_cut(cls, where):
+    words = "the cat sat on a mat".split()
+    known = tiny.make_tokenizer()
+    ids = known(" ".join(words)).numpy().tolist()
+    preprocessor = cls(known, 6, truncate=where)
+    kept = ids[-4:] if where == "start" else ids[:2] + ids[-2:]
+    text = " ".join(words)
+    assert rows(preprocessor([text]))[0][0] == [CLS, *kept, SEP]
+    assert cls.from_config(preprocessor.get_config()).truncate == where
+    data = tf.data.Dataset.from_tensors([text]).map(preprocessor)
+    assert rows(next(iter(data)))[0][0] == [CLS, *kept, SEP]
+
+
+def test_who_cuts_ends_alone_says_so():
+    for cls in every_preprocessor():
+        if cls.truncations == ("end",) and "Elmo" not in cls.__name__:
+            with pytest.raises(ValueError, match="`truncate` must be.*'start'"):
+                cls(tiny.make_tokenizer(), truncate="start")
+    with pytest.raises(ValueError, match="`truncate` must be one of.*'sides'"):
+        make(truncate="sides")
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Two segments in a row: how long, where from, and how each family lays them out."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from keras_bertfam import ragged
@@ -300,8 +302,13 @@ def get_layout(name: str | None, tokenizer: Tokenizer, summary: bool = False) ->
     return known[name]
 
 
-def truncate_pair(segments: list[TFRagged], budget: int) -> list[TFRagged]:
-    """Cut the ends of one or two segments off until they fit in a budget.
+TRUNCATIONS = ("end", "start", "middle")
+
+
+def truncate_pair(
+    segments: list[TFRagged], budget: int, where: str = "end"
+) -> list[TFRagged]:
+    """Cut one or two segments until they fit in a budget.
 
     Of two, the longer one loses tokens, the second if they are equally long
     (the released BERT's fine-tuning).
@@ -309,17 +316,28 @@ def truncate_pair(segments: list[TFRagged], budget: int) -> list[TFRagged]:
     Args:
         segments: list of one or two ragged int32 tensors `(rows, None)`.
         budget: int.
+        where: one of `TRUNCATIONS`: what each segment loses.
 
     Returns:
         A list of ragged tensors.
     """
     lengths = [tf.cast(x.row_lengths(), tf.int32) for x in segments]
     count_cut(tf.add_n(lengths) > budget)
-    if len(segments) == 1:
-        return [segments[0][:, :budget]]
-    first, second = lengths
-    sizes = truncated_lengths(first, second, budget)
-    return [ragged.head(x, size) for x, size in zip(segments, sizes, strict=True)]
+    sizes: Any = [tf.minimum(lengths[0], budget)]
+    if len(segments) == 2:
+        sizes = truncated_lengths(lengths[0], lengths[1], budget)
+    return [_part_of(x, size, where) for x, size in zip(segments, sizes, strict=True)]
+
+
+def _part_of(segment, size, where):
+    if where == "end":
+        return ragged.head(segment, size)
+    if where == "start":
+        return ragged.tail(segment, size)
+    after = size // 2  # of 1 2 3 4 5 and a size of 3, this leaves 1 2 5
+    return ragged.concat(
+        [ragged.head(segment, size - after), ragged.tail(segment, after)]
+    )
 
 
 def lay_out(
