@@ -29,6 +29,7 @@ def corpus():
     return documents(30).concatenate(tf.data.Dataset.from_tensor_slices(texts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "albert", "distilbert"])
 def test_new_rows_are_means_and_old_outputs_stay(family):
     model = MaskedLM(make_backbone(family), MaskedLMPreprocessor(make_tokenizer(), 16))

@@ -233,6 +233,7 @@ def test_choices_have_their_names(preset):
     assert best in tuple("ABCD")
 
 
+@pytest.mark.slow
 def test_the_best_is_a_number(preset, data, monkeypatch):
     scores = iter([float("nan"), 0.5, 0.25])
     monkeypatch.setattr(

@@ -40,6 +40,7 @@ def check_complete(found, wanted=1):
         assert parts > 1e-3 and abs(saliency.error) < 0.02 * parts + 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", tiny.fast_families("bert"))
 def test_scores_add_up_to_what_changes(family):
     model = make(family=family, label_names=["no", "yes"])

@@ -86,7 +86,9 @@ def check(ours, theirs):
     assert (place, score) == (expected[0].argmax(), pytest.approx(expected[0].max()))
 
 
-@pytest.mark.parametrize("attend", [None, False, True])
+@pytest.mark.parametrize(
+    "attend", [pytest.param(None, marks=pytest.mark.any_backend), False, True]
+)
 def test_their_folder_and_ours(attend, base, tmp_path):
     expansion = {"strategy": "fixed", "length": 8, "attend": attend}
     theirs = write(base, tmp_path / "theirs", None if attend is None else expansion)
@@ -98,6 +100,7 @@ def test_their_folder_and_ours(attend, base, tmp_path):
     check(tasks.LateInteraction.from_preset(str(tmp_path / "ours")), theirs)
 
 
+@pytest.mark.any_backend
 def test_other_tasks_take_the_encoder_of_a_folder(base, tmp_path):
     write(base, tmp_path / "theirs")
     folder = str(tmp_path / "theirs")
@@ -111,6 +114,7 @@ def test_other_tasks_take_the_encoder_of_a_folder(base, tmp_path):
     assert ours.rank(TEXTS[0], TEXTS) == theirs.rank(TEXTS[0], TEXTS)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("family", ["roberta", "xlm-roberta"])
 def test_folders_of_other_families(family, tmp_path):
     """Of those whose positions are counted in another way, and other tokenizers."""
@@ -132,6 +136,7 @@ def test_folders_of_other_families(family, tmp_path):
             np.testing.assert_allclose(one, other.numpy(), atol=2e-5)
 
 
+@pytest.mark.any_backend
 def test_a_folder_of_pylate(base, tmp_path):
     folder = tmp_path / "theirs"
     write(base, folder)
@@ -183,6 +188,7 @@ def test_a_folder_of_pylate(base, tmp_path):
             tasks.LateInteraction.from_preset(str(folder))
 
 
+@pytest.mark.any_backend
 def test_a_folder_of_colbert(base, tmp_path):
     from safetensors.torch import save_file
 
@@ -212,6 +218,7 @@ def test_a_folder_of_colbert(base, tmp_path):
             tasks.LateInteraction.from_preset(str(folder))
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("file", "key", "values", "message"),
     [

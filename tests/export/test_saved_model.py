@@ -178,6 +178,7 @@ def test_warmup_requests(served):
         signatures[log.model_spec.signature_name](**inputs)
 
 
+@pytest.mark.slow
 def test_warmup_file_is_there(served):
     records = list(tf.data.TFRecordDataset(os.path.join(served, WARMUP_FILE)))
     assert len(records) == 2

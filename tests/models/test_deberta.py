@@ -198,6 +198,7 @@ def test_what_excludes_each_other():
         bert({"token_ids": np.array([[1]])}, added_queries=np.zeros((1, 1, 8)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["Deberta", "DebertaV2"])
 def test_a_student_of_all_layers_is_its_teacher(version):
     sizes = {"convolution": 3} if version == "DebertaV2" else {}
@@ -287,6 +288,7 @@ def test_the_enhanced_mask_decoder(tmp_path):
         tasks.MaskedLM(models.BertBackbone(**SIZES), decoder_positions=12)
 
 
+@pytest.mark.slow
 def test_positions_of_the_decoder_begin_again_in_a_packed_row():
     backbone = models.DebertaV2Backbone(**SIZES, max_sequence_length=None)
     model = tasks.MaskedLM(backbone, decoder_positions=6)

@@ -126,6 +126,7 @@ def test_clipping_and_residual_against_numpy():
         assert np.abs(ops.convert_to_numpy(ours)[0] - theirs).max() < 1e-6
 
 
+@pytest.mark.slow
 def test_saving(tmp_path):
     backbone = make_backbone()
     backbone.save_to_preset(tmp_path / "elmo")

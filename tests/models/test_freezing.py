@@ -111,6 +111,7 @@ def test_training_before_and_after_compiling():
     assert not train()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [AlbertBackbone, BertBackbone, XLNetBackbone])
 def test_the_base_picks_the_class(cls, tmp_path):
     backbone = cls(**SIZES)

@@ -45,6 +45,7 @@ def expected(family):
     return states_of(family, backbone_of(family, "float32"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_states_are_within_what_the_precision_allows(family, precision):

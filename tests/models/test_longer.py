@@ -92,6 +92,7 @@ def test_shared_attention_has_windows_of_its_layers():
     assert seen == [21, 5, 21]
 
 
+@pytest.mark.slow
 def test_a_preset_of_each(tmp_path):
     for name in ("ModernBert", "Longformer"):
         cls, arguments = FAMILIES[name]
@@ -167,6 +168,7 @@ def test_rows_longer_than_positions_and_no_global_tokens():
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [models.RobertaBackbone, models.BertBackbone])
 def test_a_longformer_of_another_encoder(cls):
     """Rows 2 + 16 k + i are the old row 2 + i; short rows are as they were."""
@@ -208,6 +210,7 @@ def test_what_tasks_train():
         assert (theirs <= names) == trained and bool(theirs & names) == trained
 
 
+@pytest.mark.slow
 def test_global_tokens_by_task():
     keras.utils.set_random_seed(0)
     backbone = LongformerBackbone(40, **LONGFORMER, max_sequence_length=32)
@@ -272,6 +275,7 @@ def test_windows_of_causal_models(length, dilation):
     )
 
 
+@pytest.mark.slow
 def test_a_causal_model_with_windows_writes_as_it_reads():
     backbone = models.GPT2Backbone(
         40,

@@ -81,6 +81,7 @@ ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 IN_THE_GRID = SLOW if ON_TENSORFLOW else [pytest.mark.slow("release")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode",
     [
@@ -148,6 +149,7 @@ def answers(task):
     return np.concatenate([array.reshape(-1) for array in arrays])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 @each_task
 def test_a_quantised_task_answers_and_loads_again(name, mode, tmp_path):
@@ -175,6 +177,7 @@ def test_a_quantised_task_answers_and_loads_again(name, mode, tmp_path):
     np.testing.assert_allclose(answers(again), got, atol=1e-6)
 
 
+@pytest.mark.slow
 @each_task
 def test_an_int8_task_computes_in_another_dtype(name, tmp_path):
     task = TASKS[name]()
@@ -223,6 +226,7 @@ def test_a_quantised_model_is_not_exported(mode, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @each_family
 def test_lora_trains_its_own_weights_only(name, tmp_path):
     backbone = make(name)
@@ -268,6 +272,7 @@ def test_lora_in_fit_changes_nothing_else():
             np.testing.assert_array_equal(value, frozen[variable.path])
 
 
+@pytest.mark.slow
 @each_family
 def test_bfloat16_on_load_and_in_shards(name, tmp_path):
     backbone = make(name)

@@ -149,6 +149,7 @@ def test_a_real_call_without_a_network(monkeypatch, tmp_path):
         BertBackbone.from_preset("hf://someone/bert")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "handle", ["hf://someone/bert", "kaggle://keras/bert/keras/bert_base_en/3"]
 )
@@ -233,6 +234,7 @@ def test_a_folder_of_a_published_name_needs_a_path(tmp_path, monkeypatch, hub):
     assert BertBackbone.from_preset("./bert_base_en").hidden_dim == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["spanbert_base_en_cased", "bert_tiny_en_uncased"])
 def test_a_name_knows_its_tokenizers_case(name, hub, tmp_path):
     pytest.importorskip("safetensors")

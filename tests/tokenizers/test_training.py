@@ -232,6 +232,7 @@ def test_goes_into_preprocessors(kind, cls, tokenizers):
     assert tokenizer.mask_token_id in ids or cls is PermutationLMPreprocessor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["word piece", slow("byte pair"), "unigram", "pieces by bpe"]
 )

@@ -485,7 +485,7 @@ def export(model: Model, path: Path) -> None:
         "include_prompt": True,
     }
     modules: list[tuple[str, dict[str, Any]]] = [("Pooling", pooling)]
-    if model.projection is not None:
+    if model.projection is not None and not model.projection_in_training_only:
         projection = {
             "in_features": model.backbone.hidden_dim,
             "out_features": model.projection_dim,

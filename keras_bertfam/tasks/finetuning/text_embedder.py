@@ -34,6 +34,7 @@ _SETTINGS = (
     "projection_dim",
     "projection_activation",
     "projection_bias",
+    "projection_in_training_only",
 )
 
 
@@ -57,6 +58,9 @@ class TextEmbedder(EmbeddingTask):
             for none.
         projection_activation: str or `None`. Its activation.
         projection_bias: bool. Whether it has a bias.
+        projection_in_training_only: bool. Whether only training has it, and vectors are
+            those before it otherwise, as unsupervised SimCSE does. Defaults to
+            `False`.
         prompts: dict or `None`. What `encode()` puts before texts, by their kind:
             `"query"`, and `"passage"` or `"document"`. So does training by a loss that
             tells queries from passages.
@@ -71,8 +75,8 @@ class TextEmbedder(EmbeddingTask):
 
     Returns:
         float32 tensor `(batch, width)`, of tuples `(batch, texts, width)`, of packed
-        rows `(batch, max_sequences, texts, width)`; `width` is `projection_dim` or
-        `hidden_dim`.
+        rows `(batch, max_sequences, texts, width)`; `width` is `projection_dim`, or
+        `hidden_dim` without a projection.
 
     Raises:
         ValueError: for an unknown `pooling`.
@@ -92,6 +96,10 @@ class TextEmbedder(EmbeddingTask):
     `compile(loss=...)` takes others: `InBatchNegatives` with its arguments,
     `GuidedNegatives`, `CoSENT`, `TripletMargin`, `MarginError`, `ScoreDistillation`,
     `VectorDistillation`, and `Matryoshka` around one of them.
+
+    SimCSE as published has `pooling="cls"`, and a projection to `hidden_dim` by
+    `"tanh"`, which its unsupervised kind drops after training:
+    `projection_in_training_only=True`.
 
     References: [Reimers and Gurevych, 2019](https://arxiv.org/abs/1908.10084), section
     3; [Gao et al., 2021](https://arxiv.org/abs/2104.08821).
@@ -123,6 +131,7 @@ class TextEmbedder(EmbeddingTask):
         projection_activation: str | None = None,
         projection_bias: bool = True,
         prompts: Mapping[str, str] | None = None,
+        projection_in_training_only: bool = False,
         **kwargs: Any,
     ) -> None:
         if pooling not in POOLINGS:
@@ -138,6 +147,7 @@ class TextEmbedder(EmbeddingTask):
         self.projection_dim = projection_dim
         self.projection_activation = projection_activation
         self.projection_bias = projection_bias
+        self.projection_in_training_only = projection_in_training_only
         self.projection = None
         if projection_dim is not None:
             self.projection = keras.layers.Dense(
@@ -164,9 +174,13 @@ class TextEmbedder(EmbeddingTask):
         else:
             vectors = self._pooled(inputs, training)
         vectors = ops.reshape(vectors, (*shape, self.backbone.hidden_dim))
-        if self.projection is not None:
+        if self._always_projects or (training and self.projection is not None):
             vectors = ops.cast(self.projection(vectors), "float32")
         return unit(vectors) if self.normalize else vectors
+
+    @property
+    def _always_projects(self):
+        return self.projection is not None and not self.projection_in_training_only
 
     def _pooled(self, inputs, training):
         """Pool what stands for each sequence, of its tokens' states."""
@@ -214,9 +228,10 @@ class TextEmbedder(EmbeddingTask):
         }
         if prompt := self._prompt("passage"):
             settings["prompt"] = prompt
-        if self.projection is not None:
+        if self._always_projects:
             settings["activation"] = self.projection_activation
-        return self.vector_layers(), settings
+            return self.vector_layers(), settings
+        return [self.backbone], settings
 
     def get_config(self) -> Config:
         return {

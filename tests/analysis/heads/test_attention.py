@@ -28,6 +28,7 @@ def scores_of(found):
     return [query @ key.transpose(0, 2, 1) for query, key in pairs]
 
 
+@pytest.mark.slow
 def test_weights_are_those_of_the_model_without_padding(backbone):
     [[found], [other]] = text_attentions(backbone, PAIRS, tiny.make_tokenizer())
     assert found.name == "self" and not found.causal

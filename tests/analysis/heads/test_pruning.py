@@ -113,6 +113,7 @@ def test_pruned_model_is_the_masked_one(variant):
         )
 
 
+@pytest.mark.slow
 def test_heads_keep_their_numbers():
     keras.utils.set_random_seed(1)
     backbone = EncoderBackbone(**SIZES)

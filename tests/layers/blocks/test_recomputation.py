@@ -21,14 +21,8 @@ def step_of(family, part, dtype="float32"):
     return loss_and_gradients(task, *batch_of(family))
 
 
-# Each family is the same stack, with another layer of attention or two stacks.
-KINDS = ["Bert", "Longformer", "T5", "XLNet"]
-
-
-@pytest.mark.parametrize(
-    "family",
-    [f if f in KINDS else pytest.param(f, marks=pytest.mark.slow) for f in FAMILIES],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
 def test_dropped_are_the_same_elements_and_gradients_are_the_same(family):
     loss, gradients = step_of(family, "none")
     for part in ("attention", "block"):

@@ -136,6 +136,7 @@ def masked_parts(preprocessor):
     return [text.strip() for text in texts if text.strip()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "segmenter", "kind"),
     [

@@ -230,6 +230,7 @@ def outcome(read, folder, content):
     return config, " ".join([*notes, *(str(w.message) for w in caught)])
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("name", FORMATS)
 def test_unknown_and_changed_keys(name, tmp_path):

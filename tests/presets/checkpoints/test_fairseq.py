@@ -93,6 +93,7 @@ def save(folder, roberta, fused=True, **content):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("ending", ["", "model.pt"])
 def test_states_and_logits(fused, ending, roberta, tmp_path):

@@ -48,6 +48,7 @@ MORE_SIZES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load_weights", [True, False])
 @pytest.mark.parametrize(
     "family",
@@ -102,6 +103,7 @@ def test_presets_of_keras_hub(name, tmp_path):
 FAST = ("albert", "xlnet", "t5", "bart")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "family",
     [

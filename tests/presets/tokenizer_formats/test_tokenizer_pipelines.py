@@ -206,6 +206,7 @@ def at(content, path):
     return content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BY_KIND)
 def test_no_key_is_passed_over(kind, tmp_path):
     content, family = whole(kind, tmp_path)

@@ -151,6 +151,7 @@ def test_a_vocabulary_without_capitals_is_lower_cased(tmp_path):
     assert ours.lowercase and ids(ours) == their_ids(word_piece(True, words))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "family",
     [
@@ -201,6 +202,7 @@ def test_a_space_before_a_text(tmp_path):
 OWN_ORDER = [n for n in BY_KIND["sentence_piece"] if n in ("albert", "t5", "xlnet")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", OWN_ORDER)
 @pytest.mark.parametrize(("lowercase", "keep_accents"), [(True, False), (False, True)])
 def test_sentence_pieces(family, lowercase, keep_accents, tmp_path):

@@ -116,6 +116,7 @@ def test_both_orders_are_rows_of_an_example():
         tasks.TextClassifierPreprocessor(tokenizer, both_orders=True, packed=True)
 
 
+@pytest.mark.slow
 def test_the_table_grows_by_rows_of_new_weights():
     backbone = make_backbone()
     backbone.freeze(layers=1)

@@ -71,6 +71,7 @@ def make_tagger():
     return TokenClassifier(features, preprocessor=preprocessor, label_names=["O", "B"])
 
 
+@pytest.mark.slow
 def test_words_of_a_tagger():
     model = make_tagger()
     x = model.preprocessor([["the", "redder", "cat"], ["a"]])

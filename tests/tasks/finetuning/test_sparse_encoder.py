@@ -93,6 +93,7 @@ def test_penalty_by_hand():
     assert float(metric.result()) == pytest.approx(4 / 3)
 
 
+@pytest.mark.slow
 def test_penalties_grow_with_the_square_of_the_steps():
     model = make(compiled=False)
     still = keras.optimizers.SGD(1e-9)
@@ -161,6 +162,7 @@ def test_search_by_an_inverted_index(tmp_path):
         Index.load(tmp_path / "index", other)
 
 
+@pytest.mark.slow
 def test_terms():
     model = make(compiled=False)
     strings = model.preprocessor.tokenizer.get_vocabulary()

@@ -65,6 +65,37 @@ def test_normalised_vectors_have_length_one():
     np.testing.assert_allclose(np.linalg.norm(outputs(make()), axis=1), 1, atol=1e-5)
 
 
+def test_a_projection_in_training_only(tmp_path):
+    arguments = {"pooling": "cls", "normalize": False}
+    model = make(
+        projection_dim=16,
+        projection_activation="tanh",
+        projection_in_training_only=True,
+        **arguments,
+    )
+    before = make(**arguments)
+    for mine, other in zip(
+        model.backbone.weights, before.backbone.weights, strict=True
+    ):
+        other.assign(mine)
+    vectors = outputs(before)
+    np.testing.assert_allclose(outputs(model), vectors, atol=1e-6)
+    model.backbone.trainable = False
+    trained = model(inputs(model), training=True)
+    assert np.abs(ops.convert_to_numpy(trained)).max() <= 1
+    assert model.passage_digest() == before.passage_digest()
+    start = ops.convert_to_numpy(model.projection.kernel) + 0
+    model.fit((TEXTS[:2], TEXTS[:2]), epochs=1, verbose=0)
+    assert np.abs(ops.convert_to_numpy(model.projection.kernel) - start).max() > 0
+    np.testing.assert_allclose(outputs(model), vectors, atol=1e-6)
+    model.save_to_preset(tmp_path / "preset")
+    again = TextEmbedder.from_preset(str(tmp_path / "preset"))
+    assert again.projection_in_training_only
+    np.testing.assert_allclose(outputs(again), vectors, atol=1e-6)
+    model.export_to_sentence_transformers(tmp_path / "theirs")
+    assert not [*(tmp_path / "theirs").glob("*Dense")]
+
+
 @pytest.mark.slow
 def test_pairs_are_two_rows():
     model = make()

@@ -186,6 +186,7 @@ def test_groups_of_beams(early):
                 assert [([*known, *text], score) for score, text in expected] == texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("early", [True, False, "never"])
 def test_rows_are_as_if_alone(early):
     table = np.random.default_rng(0).dirichlet(np.ones(9) / 3, 9) + 1e-6

@@ -141,6 +141,7 @@ def test_what_is_refused(preprocessor):
     assert copy.get_config() == config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "texts",
     [

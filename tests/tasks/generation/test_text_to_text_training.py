@@ -79,6 +79,7 @@ def test_training_from_texts(name, packing):
     assert history[-1] < 0.8 * history[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["denoising", "pairs", pytest.param("next token", marks=slow)]
 )

@@ -35,6 +35,7 @@ def crossentropies(logits, ids):
 # === MaskedAutoencoder ===
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", tiny_families.ENCODERS)
 def test_a_token_is_predicted_from_its_context_and_place(family):
     model = task_of("MaskedAutoencoder", family)
@@ -77,6 +78,7 @@ def test_the_loss_is_the_sum_of_two_means():
     assert found["loss"] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     "kind",
@@ -133,6 +135,7 @@ def test_what_a_masked_autoencoder_refuses():
 # === DenoisingAutoencoder ===
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 @pytest.mark.parametrize("family", CAUSAL)
 def test_a_token_is_written_from_the_vector_and_those_before(family, pooling):
@@ -158,6 +161,7 @@ def test_a_token_is_written_from_the_vector_and_those_before(family, pooling):
     assert np.abs(array(embedder(ROWS)) - array(model(ROWS))).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_rows_of_a_denoising_autoencoder():
     model = every_task.make("DenoisingAutoencoder", "bert")
     x, y, weights = every_task.rows_of("DenoisingAutoencoder", model)

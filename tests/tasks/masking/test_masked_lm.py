@@ -116,6 +116,7 @@ def test_weight_decay_spares_biases_and_norms(make_model):
     assert decayed == kernels
 
 
+@pytest.mark.slow
 def test_weight_decay_spares_them_in_a_loaded_model(make_model, tmp_path):
     for optimizer, spares in (
         (pretraining_optimizer(total_steps=9, beta_2=0.98), True),

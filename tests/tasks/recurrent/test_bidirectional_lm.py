@@ -79,6 +79,7 @@ def test_memory():
         model({name: value[:3] for name, value in alone.items()})
 
 
+@pytest.mark.slow
 def test_saving(tmp_path):
     model = tiny.make_model(num_sampled=4)
     model.save_to_preset(tmp_path / "elmo")

@@ -118,6 +118,7 @@ def test_scores_of_a_teacher_that_are_none():
         model._query_losses(y[:, :1], scores, right, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("family", ["roberta", "longformer", "bart", "xlnet"])
 def test_what_fills_queries_up_has_positions(family):

@@ -74,6 +74,7 @@ def test_scores_of_a_teacher():
         made((["a"], [["a", "c"]]), [[1, float("nan")]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", every.KINDS)
 def test_any_tokenizer(kind):
     """What is skipped are ASCII's characters of punctuation, whatever a token is."""

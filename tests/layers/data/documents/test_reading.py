@@ -323,6 +323,7 @@ def check_decoded(tokenizer, tokens, document, texts):
         assert " ".join(packed.split()) == " ".join(text.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [XLNetTokenizer, AlbertTokenizer])
 def test_sentence_piece_puts_a_space_before_each_sentence(cls):
     # Even after "。", where the text has none: every text of theirs begins with one.
