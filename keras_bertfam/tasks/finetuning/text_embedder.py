@@ -174,13 +174,10 @@ class TextEmbedder(EmbeddingTask):
         else:
             vectors = self._pooled(inputs, training)
         vectors = ops.reshape(vectors, (*shape, self.backbone.hidden_dim))
-        if self._always_projects or (training and self.projection is not None):
+        projects = training or not self.projection_in_training_only
+        if self.projection is not None and projects:
             vectors = ops.cast(self.projection(vectors), "float32")
         return unit(vectors) if self.normalize else vectors
-
-    @property
-    def _always_projects(self):
-        return self.projection is not None and not self.projection_in_training_only
 
     def _pooled(self, inputs, training):
         """Pool what stands for each sequence, of its tokens' states."""
@@ -228,10 +225,10 @@ class TextEmbedder(EmbeddingTask):
         }
         if prompt := self._prompt("passage"):
             settings["prompt"] = prompt
-        if self._always_projects:
-            settings["activation"] = self.projection_activation
-            return self.vector_layers(), settings
-        return [self.backbone], settings
+        if self.projection is None or self.projection_in_training_only:
+            return [self.backbone], settings
+        settings["activation"] = self.projection_activation
+        return self.vector_layers(), settings
 
     def get_config(self) -> Config:
         return {
