@@ -1,6 +1,12 @@
 """The example that searches text files."""
 
 import importlib.util
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
 
 import pytest
 
@@ -10,14 +16,20 @@ from tests import tiny_questions
 from tests.checkout import ROOT
 
 PATH = ROOT / "examples" / "search_files.py"
+SERVICE = ROOT / "examples" / "search_service.py"
+
+
+def example():
+    spec = importlib.util.spec_from_file_location("search_files", PATH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.mark.any_backend
 @pytest.mark.slow
 def test_passages_with_their_files(tmp_path, capsys):
-    spec = importlib.util.spec_from_file_location("search_files", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = example()
     (tmp_path / "a.txt").write_text("the cat sat\n\na red\nmat\n\n \n")
     (tmp_path / "b.txt").write_text("a blue hat\n\nthe cat sat")
     preprocessor = TextEmbedderPreprocessor(tiny.make_tokenizer(), 16)
@@ -41,3 +53,44 @@ def test_passages_with_their_files(tmp_path, capsys):
     module.main(preset, files, ["a dog"], index=folder, k=1)
     told, _, found = capsys.readouterr().out.splitlines()[-3:]
     assert told == "1 paragraphs are new, 1 are gone." and "a.txt: a dog" in found
+
+
+def get(port, **query):
+    url = f"http://localhost:{port}/?{urllib.parse.urlencode(query)}"
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return json.load(answer)
+
+
+@pytest.mark.any_backend
+@pytest.mark.slow
+def test_a_service_of_the_folder(tmp_path):
+    pytest.importorskip("faiss")
+    module = example()
+    (tmp_path / "a.txt").write_text("the cat sat\n\na red mat")
+    preprocessor = TextEmbedderPreprocessor(tiny.make_tokenizer(), 16)
+    model = TextEmbedder(
+        tiny.make_backbone(num_layers=1), preprocessor, prompts={"query": "the blue "}
+    )
+    files, folder = str(tmp_path / "*.txt"), str(tmp_path / "service")
+    module.search(model, files, [], folder=folder, export=True)
+    run = [sys.executable, str(SERVICE), folder, "--port", "0"]
+    with subprocess.Popen(run, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            port = process.stdout.readline().rpartition(":")[2].strip()
+            (_, expected), *_ = module.search(model, files, ["red mat"], folder=folder)
+            found = get(port, question="red mat", k=9)
+            for one, (score, file, passage) in zip(found, expected, strict=True):
+                assert (one["file"], one["passage"]) == (file, passage)
+                assert one["score"] == pytest.approx(score, abs=1e-5)
+            (tmp_path / "b.txt").write_text("a dog")
+            module.search(model, files, [], folder=folder)
+            assert {one["passage"] for one in get(port, question="a", k=9)} == {
+                "the cat sat",
+                "a red mat",
+                "a dog",
+            }
+            for wrong in ({"k": 3}, {"question": "a", "k": 0}):
+                with pytest.raises(urllib.error.HTTPError, match="400"):
+                    get(port, **wrong)
+        finally:
+            process.kill()

@@ -155,6 +155,29 @@ def test_regressor_and_embedder(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.any_backend
+def test_an_embedder_with_prompts(tmp_path):
+    preprocessor = tasks.TextEmbedderPreprocessor(
+        tiny.make_tokenizer(), 5, truncate="start"
+    )
+    prompts = {"query": "the ", "document": "a a "}
+    backbone = tiny.make_backbone(num_layers=1)
+    embedder = tasks.TextEmbedder(backbone, preprocessor, prompts=prompts)
+    path = export_saved_model(embedder, str(tmp_path / "1"))
+    text = {"text": TEXTS}
+    answers = ask(
+        path, ("serving_default", text), ("queries", text), ("passages", text)
+    )
+    expected = [outputs(embedder, TEXTS)]
+    expected += [
+        embedder.encode(TEXTS, k, too_long="cut") for k in ("query", "passage")
+    ]
+    for answer, vectors in zip(answers, expected, strict=True):
+        np.testing.assert_allclose(answer["embeddings"], vectors, atol=1e-5)
+    assert np.abs(expected[0] - expected[2]).max() > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
 def test_cross_encoder(tmp_path):
     model = tasks.CrossEncoder(
         tiny.make_backbone(num_layers=1),

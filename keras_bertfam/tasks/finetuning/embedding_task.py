@@ -205,8 +205,8 @@ class EmbeddingTask(TextVectors, FineTuningTask):
         if not (self.prompts and has_roles and isinstance(texts, tuple)):
             return texts
         query, *passages = texts
-        before = self._prompt("passage")
-        return (self._prompt("query") + query, *(before + x for x in passages))
+        before = self.prompt_of("passage")
+        return (self.prompt_of("query") + query, *(before + x for x in passages))
 
     @checked
     def similarity(
@@ -257,13 +257,14 @@ class EmbeddingTask(TextVectors, FineTuningTask):
 
     def _encode(self, texts, kind, batch_size, too_long):
         texts = [" ".join(x).strip() if isinstance(x, tuple) else x for x in texts]
-        texts = [self._prompt(kind) + text for text in texts]
+        texts = [self.prompt_of(kind) + text for text in texts]
         if too_long == "error":
             self.preprocessor.check_lengths(texts)
         vectors = self.predict(texts, batch_size=batch_size, verbose=0)
         return np.asarray(vectors, "float32")
 
-    def _prompt(self, kind):
+    def prompt_of(self, kind: str) -> str:
+        """Give what `encode()` puts before texts of the kind `"query"` or `"passage"`."""
         names = ("query",) if kind == "query" else ("passage", "document")
         return next((self.prompts[n] for n in names if n in self.prompts), "")
 

@@ -324,7 +324,7 @@ class SparseEncoder(EmbeddingTask):
 
     def _passage_parts(self):
         settings = {"pooling": self.pooling, "activation": self.activation}
-        if prompt := self._prompt("passage"):
+        if prompt := self.prompt_of("passage"):
             settings["prompt"] = prompt
         return self.vector_layers(), settings
 

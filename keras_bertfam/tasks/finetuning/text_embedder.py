@@ -223,7 +223,7 @@ class TextEmbedder(EmbeddingTask):
             "pooling": self.pooling,
             "normalize": self.normalize,
         }
-        if prompt := self._prompt("passage"):
+        if prompt := self.prompt_of("passage"):
             settings["prompt"] = prompt
         if self.projection is None or self.projection_in_training_only:
             return [self.backbone], settings

@@ -1,5 +1,6 @@
 """Texts to embed, and pairs of them with their similarity."""
 
+import dataclasses
 from typing import Any
 
 import keras
@@ -328,7 +329,20 @@ def _as_numbers(y):
 def vector_signatures(
     model: Model, preprocessor: Any, **options: Any
 ) -> dict[str, Signature]:
-    """Make the signatures of a `TextEmbedder`'s SavedModel."""
-    return text_signatures(
+    """Make the signatures of an encoder's SavedModel, also of kinds with prompts."""
+
+    def with_prompt(prompt):
+        def answer(text):
+            rows = preprocessor.encode(tf.strings.join([prompt, text]))
+            return {"embeddings": model(rows, training=False)}
+
+        return answer
+
+    signatures = text_signatures(
         model, preprocessor, lambda x: {"embeddings": x}, options, False
     )
+    plain = signatures["serving_default"]
+    for name, kind in (("queries", "query"), ("passages", "passage")):
+        if prompt := model.prompt_of(kind):
+            signatures[name] = dataclasses.replace(plain, function=with_prompt(prompt))
+    return signatures
