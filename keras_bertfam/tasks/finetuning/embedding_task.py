@@ -264,7 +264,7 @@ class EmbeddingTask(TextVectors, FineTuningTask):
         return np.asarray(vectors, "float32")
 
     def prompt_of(self, kind: str) -> str:
-        """Give what `encode()` puts before texts of the kind `"query"` or `"passage"`."""
+        """Give what `encode()` puts before each text, of a query or a passage."""
         names = ("query",) if kind == "query" else ("passage", "document")
         return next((self.prompts[n] for n in names if n in self.prompts), "")
 
