@@ -13,6 +13,7 @@ from benchmarks import (
     conversion,
     denoising,
     electra,
+    embeddings,
     finetune,
     harness,
     imports,
@@ -42,6 +43,7 @@ BENCHMARKS = {
         finetune,
         serving,
         quantization,
+        embeddings,
     )
     for name, benchmark in module.BENCHMARKS.items()
 }
