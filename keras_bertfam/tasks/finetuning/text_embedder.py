@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.presets import preset_checks
 from keras_bertfam.presets.checkpoints import sentence_transformers
 from keras_bertfam.presets.checkpoints.sentence_transformers import POOLINGS
 from keras_bertfam.presets.converting.heads import BACKBONE
@@ -211,6 +212,24 @@ class TextEmbedder(EmbeddingTask):
 
     def vector_layers(self) -> list[Any]:
         return [each for each in (self.backbone, self.projection) if each is not None]
+
+    @classmethod
+    def _config_from(cls, preset, backbone):
+        config = super()._config_from(preset, backbone)
+        saved = preset_checks.read_json(preset, preset_checks.TASK_FILE)
+        other = saved and keras.saving.get_registered_object(saved["registered_name"])
+        if hasattr(other, "vector_pooling"):  # that its vectors were trained with
+            config["pooling"] = other.vector_pooling(saved["config"])
+        return config
+
+    def _batched(self, data, batch_size, position=None):
+        if not isinstance(self.preprocessor, TextEmbedderPreprocessor):
+            return super()._batched(data, batch_size, position)
+        apart = "sequence_ids" in self.backbone.input_names
+        first = self.pooling != "cls" or summary_token(self.backbone) == "first"
+        longest = getattr(self.backbone, "max_sequence_length", None) or math.inf
+        with self.preprocessor.rows_up_to(longest if apart and first else 0):
+            return super()._batched(data, batch_size, position)
 
     def compare(self, a: Tensor, b: Tensor) -> Tensor:
         return cosine(a, b)

@@ -1,6 +1,8 @@
 """Texts to embed, and pairs of them with their similarity."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -16,6 +18,12 @@ from keras_bertfam.layers.data.labels import (
 )
 from keras_bertfam.layers.data.pairs.passages import refuse_too_long
 from keras_bertfam.layers.data.pairs.segments import TRUNCATIONS, truncate_pair
+from keras_bertfam.layers.data.pipelines import PARALLEL
+from keras_bertfam.layers.data.rows.batches import (
+    Batcher,
+    batches_by_length,
+    length_buckets,
+)
 from keras_bertfam.layers.data.user_inputs import (
     as_label_tensor,
     as_rows,
@@ -111,6 +119,7 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._columns = 2
+        self._longest_row: float = 0
         self._expects_similarities = True
         super().__init__(*args, **kwargs)
         self._sizes_in_graph = self.in_graph(
@@ -126,6 +135,22 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
         if expected != self._expects_similarities:
             self._expects_similarities = expected
             self._call_in_graph = self.in_graph(self._call)  # which has the old one
+
+    @contextlib.contextmanager
+    def rows_up_to(self, longest: float) -> Iterator[None]:
+        """Lay the texts of a tuple beside each other, in training datasets made within.
+
+        A short query is then not padded to the length of its passage.
+
+        Args:
+            longest: float. How many tokens a row may have. Where tuples may be longer,
+                each text has a row.
+        """
+        self._longest_row = longest
+        try:
+            yield
+        finally:
+            self._longest_row = 0
 
     def features(self, x: Any) -> dict[str, TFTensor]:
         budget = self.sequence_length - self._layout.specials(1)
@@ -237,6 +262,10 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
     def pad(
         self, example: tuple[Any, Any, Any], buckets: list[int] | None = None
     ) -> tuple[Any, Any, Any]:
+        if not isinstance(example[0]["token_ids"], tf.RaggedTensor):
+            return example  # packed rows
+        if "sequence_starts" in example[0]:
+            return self._pad_tuples(example)
         x, y, sample_weight = super().pad(example, buckets)
         # Ragged rows that were gathered don't tell how many texts an example has.
         texts = {
@@ -245,6 +274,30 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
             if value.shape.rank == 3 and value.shape[1] is None
         }
         return {**x, **texts}, y, sample_weight
+
+    def batcher(self, examples: TFDataset, batch_size: int) -> Batcher:
+        fits = self._columns > 1 and self.row_length <= self._longest_row
+        if self.packed or not fits:
+            return super().batcher(examples, batch_size)
+        return lambda chunks, seed: batches_by_length(
+            chunks.map(self._tuples, **PARALLEL), batch_size, seed
+        )
+
+    def _tuples(self, x, y, sample_weight):
+        """Make a row of each tuple, as a packed row of one example is."""
+        x = dict(self.as_sequences(x, y, sample_weight))
+        y, sample_weight = (x.pop(name) for name in ("y", "sample_weight"))
+        column, starts = x.pop("column"), x.pop("text_starts")
+        numbers = column.with_flat_values(column.flat_values + 1)
+        x |= {"sequence_ids": numbers, "sequence_starts": starts[:, None]}
+        return x, y, sample_weight
+
+    def _pad_tuples(self, example):
+        buckets = self.buckets and [size * self._columns for size in self.buckets]
+        buckets = length_buckets(buckets, self.row_length)
+        x, y, sample_weight = super().pad(example, buckets)
+        starts = tf.ensure_shape(x["sequence_starts"], [None, 1, self._columns])
+        return {**x, "sequence_starts": starts}, y[:, None], sample_weight[:, None]
 
     @property
     def row_length(self) -> int:

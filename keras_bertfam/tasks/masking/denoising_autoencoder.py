@@ -27,7 +27,7 @@ class DenoisingAutoencoder(PretrainingTask):
     It trains an encoder of sentences without labels. The decoder is the encoder itself,
     made causal, whose layers also attend to the vector: these attentions alone are new,
     and a bias by relative position, where the encoder has one.
-    Save a preset, and load it as a `TextEmbedder` of the same `pooling`, which leaves
+    Save a preset, and load it as a `TextEmbedder`, which has its `pooling` and leaves
     the decoder out.
 
     Args:
@@ -125,6 +125,11 @@ class DenoisingAutoencoder(PretrainingTask):
             training=training,
         )
         return self.predict_tokens(self.head, states, labels=labels)
+
+    @staticmethod
+    def vector_pooling(config: Config) -> str:
+        """Say by its config of what states its vector is made, for a `TextEmbedder`."""
+        return str(config["pooling"])
 
     def default_loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy()

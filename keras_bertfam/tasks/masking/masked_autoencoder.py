@@ -29,7 +29,7 @@ class MaskedAutoencoder(FillMask, PretrainingTask):
     It prepares an encoder for search: the first token's state learns to hold what a
     text says. A decoder of one layer predicts each token from this state, the token's
     place, and half of the other words of the row. Save a preset, and load it as a
-    `DualEncoder` or a `TextEmbedder` with `pooling="cls"`: they leave the decoder out.
+    `DualEncoder` or a `TextEmbedder`: they leave the decoder out.
 
     Args:
         backbone: `keras_bertfam.models.EncoderBackbone` that isn't causal.
@@ -165,6 +165,11 @@ class MaskedAutoencoder(FillMask, PretrainingTask):
     @property
     def loss_counts(self) -> int:
         return 2
+
+    @staticmethod
+    def vector_pooling(config: Config) -> str:
+        """Say of what states its vector is made, for a `TextEmbedder`."""
+        return "cls"
 
     def default_loss(self) -> dict[str, MaskedCrossentropy]:
         return {

@@ -196,6 +196,45 @@ def test_fit_on_texts_that_belong_together(negatives):
     assert model.fit(rows, verbose=0).history["loss"][0] > 0
 
 
+def vectors_by_ids(model, data):
+    """Of each example its vectors, by the numbers of its texts, and the tokens read."""
+    found, tokens = {}, 0
+    for x, ids, weights in data:
+        tokens += np.prod(x["token_ids"].shape)
+        vectors = model({k: np.asarray(v) for k, v in x.items()}, training=False)
+        texts = ids.shape[-1]
+        vectors = np.reshape(ops.convert_to_numpy(vectors), (-1, texts, 16))
+        rows = np.reshape(ids.numpy(), (-1, texts))
+        for number, row, weight in zip(rows, vectors, np.ravel(weights), strict=True):
+            if weight:
+                found[tuple(number)] = row
+    return found, tokens
+
+
+@pytest.mark.parametrize("family", tiny.fast_families("bert"))
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_tuples_share_rows_in_training(family, pooling, monkeypatch):
+    model = make(family, pooling=pooling)
+    _, passages = pairs_of(24)
+    x = (["the"] * 24, passages)
+    model.preprocessor.sequence_length = 12
+    apart, tokens = vectors_by_ids(model, model.preprocessor.dataset((x, None), 8))
+    made = []
+    dataset = model.preprocessor.dataset
+    monkeypatch.setattr(
+        model.preprocessor,
+        "dataset",
+        lambda *args, **kwargs: made.append(dataset(*args, **kwargs)) or made[-1],
+    )
+    model.fit(x, batch_size=8, verbose=0)
+    together, fewer = vectors_by_ids(model, made[0])
+    again, _ = vectors_by_ids(model, dataset((x, None), 8))
+    assert together.keys() == apart.keys()
+    for name, expected in again.items():
+        np.testing.assert_allclose(together[name], expected, atol=2e-5)
+    assert fewer < tokens or family == "xlnet"
+
+
 @pytest.mark.slow("release")
 def test_packed_tuples():
     model = make()

@@ -244,7 +244,9 @@ def test_both_learn_and_leave_an_encoder(task, tmp_path):
     again = getattr(tasks, task).from_preset(str(tmp_path / "preset"))
     for ours, theirs in zip(model.weights, again.weights, strict=True):
         assert np.array_equal(array(ours), array(theirs)), ours.path
-    embedder = tasks.TextEmbedder.from_preset(str(tmp_path / "preset"), pooling="cls")
-    assert isinstance(embedder.backbone, BertBackbone)
+    embedder = tasks.TextEmbedder.from_preset(str(tmp_path / "preset"))
+    assert isinstance(embedder.backbone, BertBackbone) and embedder.pooling == "cls"
+    told = tasks.TextEmbedder.from_preset(str(tmp_path / "preset"), pooling="mean")
+    assert told.pooling == "mean"
     with pytest.raises(ValueError, match="no place for .*decoder/"):
         model.export_to_transformers(tmp_path / "exported")
