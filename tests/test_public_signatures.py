@@ -68,7 +68,7 @@ def signatures():
 OF_METHODS = "datasets metrics models retrieval tasks tokenizers".split()
 CALLED_FOR_USERS = """on_ call compute_ empty_cache batch batcher adopt check_count
     look_up counted repeated_labels heads_of inputs prediction_batches answers
-    resolve freeze""".split()
+    resolve rows_up_to freeze""".split()
 
 
 def methods():
