@@ -32,7 +32,10 @@ def up_to_date(encoder, sources, folder=None, export=False):
     if folder is None:
         return keras_bertfam.retrieval.Index.build(sources, encoder)
     folder = pathlib.Path(folder)
+    encoder_folder = folder / "encoder"
+    exported = encoder_folder.exists()
     if not (folder / "index").exists():
+        export, exported = export or exported, False  # it may be of another encoder
         index = keras_bertfam.retrieval.Index.build(sources, encoder)
     else:
         index = keras_bertfam.retrieval.Index.load(folder / "index", encoder)
@@ -41,8 +44,8 @@ def up_to_date(encoder, sources, folder=None, export=False):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sources.json").write_text(json.dumps(sources), encoding="utf-8")
     index.save(folder / "index")
-    if export and not (folder / "encoder").exists():
-        keras_bertfam.export.export_saved_model(encoder, folder / "encoder")
+    if export and not exported:
+        keras_bertfam.export.export_saved_model(encoder, encoder_folder)
     return index
 
 

@@ -11,6 +11,7 @@ import argparse
 import http.server
 import json
 import pathlib
+import threading
 import urllib.parse
 
 import faiss
@@ -27,6 +28,7 @@ class Searcher:
         # An encoder with prompts has a signature that puts the query's first.
         self.encode = signatures.get("queries", signatures["serving_default"])
         self.read_at = None
+        self.lock = threading.Lock()
 
     def changed_at(self):
         return (self.folder / "index" / "manifest.json").stat().st_mtime_ns
@@ -35,23 +37,29 @@ class Searcher:
         """Read the index if it is another than the one that was read."""
         while self.read_at != (changed_at := self.changed_at()):
             lines = (self.folder / "index" / "passages.jsonl").read_text("utf-8")
-            self.passages = [json.loads(line) for line in lines.splitlines()]
+            passages = [json.loads(line) for line in lines.split("\n") if line]
             path = str(self.folder / "index" / "vectors.faiss")
-            self.vectors = faiss.read_index(path)
-            sources = (self.folder / "sources.json").read_text("utf-8")
-            self.sources = json.loads(sources)
+            vectors = faiss.read_index(path)
+            sources = json.loads((self.folder / "sources.json").read_text("utf-8"))
+            self.passages, self.vectors, self.sources = passages, vectors, sources
             self.read_at = changed_at
 
     def find(self, question, k=3):
         """Give the best passages, a list of dicts."""
-        self.refresh()
+        with self.lock:
+            try:
+                self.refresh()
+            except (OSError, RuntimeError, ValueError):  # it is being replaced
+                if self.read_at is None:
+                    raise
+            passages, vectors, sources = self.passages, self.vectors, self.sources
         vector = self.encode(text=tf.constant([question]))["embeddings"].numpy()
-        scores, ids = self.vectors.search(vector, min(k, len(self.passages)))
+        scores, ids = vectors.search(vector, min(k, len(passages)))
         return [
             {
                 "score": float(score),
-                "passage": self.passages[number],
-                "file": self.sources.get(self.passages[number]),
+                "passage": passages[number],
+                "file": sources.get(passages[number]),
             }
             for score, number in zip(scores[0], ids[0], strict=True)
             if number >= 0
@@ -60,6 +68,8 @@ class Searcher:
 
 def handler(searcher):
     class Handler(http.server.BaseHTTPRequestHandler):
+        timeout = 10  # of who connects and asks nothing
+
         def do_GET(self):
             query = urllib.parse.urlparse(self.path).query
             asked = dict(urllib.parse.parse_qsl(query))
@@ -88,7 +98,7 @@ def main():
     searcher = Searcher(given.folder)
     searcher.find("a first one, which is slow")
     address = ("localhost", given.port)
-    with http.server.HTTPServer(address, handler(searcher)) as server:
+    with http.server.ThreadingHTTPServer(address, handler(searcher)) as server:
         print(f"Listening at http://localhost:{server.server_port}", flush=True)
         server.serve_forever()
 

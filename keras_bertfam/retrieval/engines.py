@@ -12,8 +12,10 @@ from keras_bertfam.types import Config
 
 # Vectors that FAISS wants for each cell that it learns.
 _VECTORS_OF_A_CELL = 39
-# Of how many vectors the ranges are learnt in which numbers are rounded.
+# Of so many vectors, what rounding needs is learnt once and for all; of fewer anew
+# whenever vectors are added, for which these are kept as they are.
 _VECTORS_OF_RANGES = 2**16
+_MOST_IN_16_BITS = 65504 / 2  # as a difference from a cell may be twice as much
 # FAISS's names of roundings, by the bits of a number.
 _ROUNDINGS = {16: "QT_fp16", 8: "QT_8bit", 4: "QT_4bit"}
 
@@ -73,8 +75,7 @@ class EngineKind:
         settings: dict of the settings it has, with their defaults.
         make: function of a width, a number of vectors and the settings.
         tune: function of an index and the settings, of what a search reads.
-        learns: float. From how many vectors it is made: 0 is none, and infinity all
-            that are there at the first search.
+        learns: whether it is made of the vectors that are there at the first search.
         file: name of the file of vectors in a folder.
         read: function of a path and the settings, that gives an engine.
         write: function of an engine and a path.
@@ -84,7 +85,7 @@ class EngineKind:
     make: Callable[[int, int, Config], Any]
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     tune: Callable[[Any, Config], None] = lambda engine, settings: None
-    learns: float = 0
+    learns: bool = False
     file: str = "vectors.faiss"
     read: Callable[[str, Config], Any] = _reader(faiss_files.check_flat)
     write: Callable[[Any, str], None] = _write_faiss
@@ -144,7 +145,7 @@ KINDS = {
         _ivf,
         {"nlist": None, "nprobe": 16, "bits": 32},
         _tune_ivf,
-        learns=math.inf,
+        learns=True,
         read=_read_cells,
     ),
     "hnsw": EngineKind(
@@ -177,7 +178,7 @@ _OF_FEWER_BITS = {
         KINDS["exact"],
         class_name="IndexScalarQuantizer",
         make=_rounded,
-        learns=_VECTORS_OF_RANGES,
+        learns=True,
         read=_read_rounded,
     ),
     "ivf": dataclasses.replace(KINDS["ivf"], class_name="IndexIVFScalarQuantizer"),
@@ -261,7 +262,9 @@ class Vectors:
         self.dim = dim
         self.kind = kind
         self._kind = engine_kind(kind, self.settings)
-        self._waiting: list[np.ndarray] = []  # until cells are learnt
+        # Vectors that an engine is yet to be made of, or made of again.
+        self._waiting: list[np.ndarray] = []
+        self._count = 0 if engine is None else engine.ntotal
         self._engine = engine
         self._mapped = False
         if engine is not None:
@@ -281,17 +284,22 @@ class Vectors:
             engine = self._new(len(vectors))
             engine.train(vectors)
             engine.add(vectors)
-            self._engine, self._waiting = engine, []
+            self._engine, self._mapped = engine, False
+            if not self._learns_again():
+                self._waiting = []
         return self._engine
+
+    def _learns_again(self):
+        return are_rounded(self.settings) and self._count < _VECTORS_OF_RANGES
 
     def emptied(self) -> Self:
         """Make the same without vectors.
 
-        What was learnt for rounding stays. A rounded vector is itself then when it is
-        added, and not rounded twice.
+        What was learnt of many vectors for rounding stays, so that a rounded one that
+        is added to the same cell is itself.
         """
         engine = None
-        if are_rounded(self.settings):
+        if are_rounded(self.settings) and not self._learns_again():
             engine = import_faiss().clone_index(self.engine())
             engine.reset()
         return type(self)(self.dim, self.kind, self.settings, engine)
@@ -317,13 +325,22 @@ class Vectors:
                 "`vectors` must be finite. Received others, the first in row "
                 f"{int(np.argmin(finite))}."
             )
+        if self.settings.get("bits") == 16 and np.any(abs(vectors) > _MOST_IN_16_BITS):
+            raise ValueError(
+                f"`vectors` must be of numbers up to {_MOST_IN_16_BITS} with bits=16. "
+                f"Received: {np.abs(vectors).max()}."
+            )
         return vectors
 
     def add(self, vectors: np.ndarray) -> None:
         """Add vectors that are `checked`."""
-        if self._engine is None:
+        if self._learns_again() and self._count and not self._waiting:  # of a file
+            self._waiting = [self.take(np.arange(self._count))]
+        self._count += len(vectors)
+        if self._waiting or self._engine is None:
             self._waiting.append(vectors.copy())
-            if sum(map(len, self._waiting)) >= self._kind.learns:
+            self._engine = None
+            if are_rounded(self.settings) and not self._learns_again():
                 self.engine()
         else:
             self._engine.add(vectors)

@@ -121,9 +121,9 @@ class Index:
             each finds more, in more time.
             Of `"exact"` and `"ivf"`: `bits` of each stored number, 32, 16, 8 or 4. With
             16 it is rounded to half precision. With 8 or 4 it is rounded to one of 256
-            or 16 values between the least and the greatest of its column, which are
-            learnt from the first 65,536 vectors or more. `"ivf"` rounds the difference
-            of a vector from its cell, which is smaller.
+            or 16 values between the least and the greatest of its column; `"ivf"`
+            rounds differences from cells, which are smaller. These values are learnt
+            anew as an index grows, of its first 65,536 vectors or more for good.
 
     Raises:
         ValueError: for an argument out of its range.
@@ -232,8 +232,8 @@ class Index:
         """Make these the passages of the index; encode those alone that are new.
 
         Passages that aren't among them are left out. Ids are those of an index that is
-        built of these. With fewer than 32 `bits`, cells and steps stay as they were
-        learnt. After an error the index is as it was.
+        built of these. With fewer than 32 `bits`, vectors that stay are rounded again.
+        After an error the index is as it was.
 
         Args:
             passages: see `build`. One that is there twice is taken once.

@@ -1,4 +1,3 @@
-import dataclasses
 import importlib.util
 import json
 import pathlib
@@ -132,27 +131,46 @@ def test_fewer_bits(kind, bits, error, least, tmp_path):
 
 @pytest.mark.parametrize("kind", ["exact", "ivf"])
 @pytest.mark.parametrize("bits", [16, 8, 4])
-def test_an_update_rounds_nothing_twice(kind, bits):
-    index = Index.build(texts(60), Encoder(), kind, bits=bits)
+def test_an_update_of_many_rounds_nothing_twice(kind, bits, monkeypatch):
+    monkeypatch.setattr(engines, "_VECTORS_OF_RANGES", 60)
+    settings = {"nlist": 1} if kind == "ivf" else {}
+    index = Index.build(texts(60), Encoder(), kind, bits=bits, **settings)
     kept = index.vectors(range(10, 60))
     for first in (10, 9, 10):
         index.update(texts(60, first))
     np.testing.assert_allclose(index.vectors(range(50)), kept, atol=1e-6)
 
 
-def test_steps_are_learnt_of_the_first_vectors(monkeypatch):
-    kind = dataclasses.replace(engines._OF_FEWER_BITS["exact"], learns=100)
-    monkeypatch.setitem(engines._OF_FEWER_BITS, "exact", kind)
-    index = Index(DIM, bits=8)
-    index.add(random(99), texts(99))
-    assert index._vectors._engine is None  # vectors wait
-    index.add(random(1, 1), ["number 99"])
-    assert index._vectors._engine.ntotal == 100 and not index._vectors._waiting
-    index.add(100 * random(1, 2), ["number 100"])
-    far = index.vectors([100])[0]  # goes to the end of the steps
-    assert np.abs(far).max() < 5 and (np.sign(far) == np.sign(random(1, 2)[0])).all()
+@pytest.mark.parametrize("kind", ["exact", "ivf"])
+def test_few_vectors_are_rounded_anew_as_more_come(kind, tmp_path, monkeypatch):
+    """None goes to the end of a range that was learnt of the first ones."""
+    monkeypatch.setattr(engines, "_VECTORS_OF_RANGES", 100)
+    vectors = random(90) * np.arange(1, 91)[:, None] / 10
+    index = Index(DIM, kind, bits=8)
+    for first in range(0, 90, 30):
+        index.add(vectors[first : first + 30], texts(30, first))
+        index.search(vectors[:2], 1)
+        index.save(tmp_path / "index")
+        if first:  # in memory, and read from a file
+            index = Index.load(tmp_path / "index")
+    step = np.ptp(vectors, axis=0).max() / 255
+    np.testing.assert_allclose(index.vectors(range(90)), vectors, atol=4 * step)
+    index.add(random(10, 1), texts(10, 90))
+    index.add(1000 * random(1, 2), ["far"])  # what many have learnt stays
+    assert np.abs(index.vectors([100])).max() < 100
+    # An empty one can be brought up to date.
+    empty = Index(DIM, kind, Encoder(), bits=8)
+    assert empty.update(texts(3)) == (3, 0)
+    assert empty.update(texts(40)) == (37, 0)
+    expected = Encoder().encode(texts(40))
+    np.testing.assert_allclose(empty.vectors(range(40)), expected, atol=0.02)
+
+
+def test_what_fewer_bits_cannot_hold():
     with pytest.raises(ValueError, match="`bits` must be one of .*Received: 2"):
         Index(DIM, bits=2)
+    with pytest.raises(ValueError, match="`vectors` must be of numbers up to 32752"):
+        Index(DIM, bits=16).add(random(1) * 1e5, ["a"])
 
 
 def test_an_encoder_that_was_trained_since():

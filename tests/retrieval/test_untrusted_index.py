@@ -118,6 +118,7 @@ def put(form, at, value):
         ("ivf", put("<Q", 37, 10**9), "1000000000 vectors"),
         ("exact 8", put("<i", 37, 1), "8 bits for each of 4 numbers"),
         ("exact 8", put("<f", 73, np.inf), "finite ranges"),
+        ("exact 8", put("<f", 73 + 4 * DIM, 3e38), "finite ranges"),
         ("exact 8", put("<Q", 65, 4), "a range of each number"),
         ("exact 16", put("<H", -2, 0x7C00), "finite vectors"),
         ("exact 4", put("<Q", 8, 41), "the bytes of 41 vectors"),

@@ -23,7 +23,6 @@ from keras_bertfam.layers.data.pipelines import (
     checked_batch_size,
     remember_count,
 )
-from keras_bertfam.layers.data.rows.batches import length_buckets
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.optimizers.layerwise import fine_tuning_epsilon
@@ -185,10 +184,7 @@ class FineTuningTask(PretrainingTask):
         batches = self.preprocessor.dataset(data, batch_size, training=training)
         if self.one_row_each and not packed:
             remember_count(batches, -(-len(data) // batch_size))
-        lengths = length_buckets(
-            self.preprocessor.buckets, self.preprocessor.sequence_length
-        )
-        return remember_shapes(batches, len(lengths))
+        return remember_shapes(batches, len(self.preprocessor.lengths()))
 
     @checked
     def predict(

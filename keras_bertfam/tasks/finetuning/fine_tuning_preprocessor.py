@@ -214,6 +214,10 @@ class FineTuningPreprocessor(
             buckets = length_buckets(self.buckets, self.sequence_length)
         return pad_rows(example, buckets, self.tokenizer.pad_token_id)
 
+    def lengths(self) -> list[int]:
+        """List the lengths that rows of a dataset are padded to."""
+        return length_buckets(self.buckets, self.sequence_length)
+
     def as_tensors(self, x: Any) -> Any:
         """Make tensors of the inputs of a call.
 

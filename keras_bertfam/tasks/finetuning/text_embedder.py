@@ -29,6 +29,9 @@ from keras_bertfam.tasks.summary import (
 )
 from keras_bertfam.types import Config, Model, Path, Tensor
 
+# The texts of a tuple share rows up to here. Attention, of quadratic cost, takes more
+# in longer ones than the padding that is spared.
+_LONGEST_ROW = 512
 _SETTINGS = (
     "pooling",
     "normalize",
@@ -72,12 +75,13 @@ class TextEmbedder(EmbeddingTask):
             `(batch, texts, length)` of tuples, such as pairs; of packed rows `(batch,
             length)` with `sequence_starts`, int `(batch, max_sequences, texts)`: where
             the texts of each tuple begin, which `sequence_ids` number in that order
-            from 1.
+            from 1. Rows of one tuple, as `fit()` makes them, have `sequence_starts`
+            `(batch, texts)`.
 
     Returns:
         float32 tensor `(batch, width)`, of tuples `(batch, texts, width)`, of packed
         rows `(batch, max_sequences, texts, width)`; `width` is `projection_dim`, or
-        `hidden_dim` without a projection.
+        `hidden_dim` where nothing is projected.
 
     Raises:
         ValueError: for an unknown `pooling`.
@@ -139,6 +143,11 @@ class TextEmbedder(EmbeddingTask):
             raise ValueError(
                 f"`pooling` must be one of {list(POOLINGS)}. "
                 f"Received: pooling={pooling!r}."
+            )
+        if projection_in_training_only and projection_dim is None:
+            raise ValueError(
+                "`projection_dim` must be a width with `projection_in_training_only`. "
+                "Received: projection_dim=None."
             )
         if pooling == "cls":
             check_layout(preprocessor, summary_token(backbone))
@@ -227,7 +236,8 @@ class TextEmbedder(EmbeddingTask):
             return super()._batched(data, batch_size, position)
         apart = "sequence_ids" in self.backbone.input_names
         first = self.pooling != "cls" or summary_token(self.backbone) == "first"
-        longest = getattr(self.backbone, "max_sequence_length", None) or math.inf
+        longest = getattr(self.backbone, "max_sequence_length", None) or _LONGEST_ROW
+        longest = min(longest, _LONGEST_ROW)
         with self.preprocessor.rows_up_to(longest if apart and first else 0):
             return super()._batched(data, batch_size, position)
 

@@ -262,10 +262,8 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
     def pad(
         self, example: tuple[Any, Any, Any], buckets: list[int] | None = None
     ) -> tuple[Any, Any, Any]:
-        if not isinstance(example[0]["token_ids"], tf.RaggedTensor):
-            return example  # packed rows
-        if "sequence_starts" in example[0]:
-            return self._pad_tuples(example)
+        if buckets is None and "sequence_starts" in example[0]:
+            buckets = self._tuple_lengths()
         x, y, sample_weight = super().pad(example, buckets)
         # Ragged rows that were gathered don't tell how many texts an example has.
         texts = {
@@ -276,28 +274,30 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
         return {**x, **texts}, y, sample_weight
 
     def batcher(self, examples: TFDataset, batch_size: int) -> Batcher:
-        fits = self._columns > 1 and self.row_length <= self._longest_row
-        if self.packed or not fits:
+        if self.packed or not self._share_rows():
             return super().batcher(examples, batch_size)
         return lambda chunks, seed: batches_by_length(
             chunks.map(self._tuples, **PARALLEL), batch_size, seed
         )
 
+    def _share_rows(self):
+        return self._columns > 1 and self.row_length <= self._longest_row
+
     def _tuples(self, x, y, sample_weight):
         """Make a row of each tuple, as a packed row of one example is."""
         x = dict(self.as_sequences(x, y, sample_weight))
         y, sample_weight = (x.pop(name) for name in ("y", "sample_weight"))
-        column, starts = x.pop("column"), x.pop("text_starts")
-        numbers = column.with_flat_values(column.flat_values + 1)
-        x |= {"sequence_ids": numbers, "sequence_starts": starts[:, None]}
+        column = x.pop("column")
+        x["sequence_ids"] = column.with_flat_values(column.flat_values + 1)
+        x["sequence_starts"] = x.pop("text_starts")
         return x, y, sample_weight
 
-    def _pad_tuples(self, example):
+    def _tuple_lengths(self):
         buckets = self.buckets and [size * self._columns for size in self.buckets]
-        buckets = length_buckets(buckets, self.row_length)
-        x, y, sample_weight = super().pad(example, buckets)
-        starts = tf.ensure_shape(x["sequence_starts"], [None, 1, self._columns])
-        return {**x, "sequence_starts": starts}, y[:, None], sample_weight[:, None]
+        return length_buckets(buckets, self.row_length)
+
+    def lengths(self) -> list[int]:
+        return self._tuple_lengths() if self._share_rows() else super().lengths()
 
     @property
     def row_length(self) -> int:
@@ -343,7 +343,8 @@ class SparseEncoderPreprocessor(TextEmbedderPreprocessor):
     Args:
         tokenizer: a tokenizer layer.
         sequence_length: int. Defaults to `256`.
-        **kwargs: `layout`, `buckets` and `seed` of `TextClassifierPreprocessor`.
+        **kwargs: `layout`, `buckets`, `seed` and `truncate` of
+            `TextClassifierPreprocessor`.
 
     Raises:
         ValueError: for `packed=True`.
@@ -384,18 +385,16 @@ def vector_signatures(
 ) -> dict[str, Signature]:
     """Make the signatures of an encoder's SavedModel, also of kinds with prompts."""
 
-    def with_prompt(prompt):
-        def answer(text):
-            rows = preprocessor.encode(tf.strings.join([prompt, text]))
-            return {"embeddings": model(rows, training=False)}
-
-        return answer
-
     signatures = text_signatures(
         model, preprocessor, lambda x: {"embeddings": x}, options, False
     )
     plain = signatures["serving_default"]
-    for name, kind in (("queries", "query"), ("passages", "passage")):
-        if prompt := model.prompt_of(kind):
-            signatures[name] = dataclasses.replace(plain, function=with_prompt(prompt))
+
+    def behind(prompt):
+        return lambda text: plain.function(text=tf.strings.join([prompt, text]))
+
+    if model.prompts:
+        for name, kind in (("queries", "query"), ("passages", "passage")):
+            function = behind(model.prompt_of(kind))
+            signatures[name] = dataclasses.replace(plain, function=function)
     return signatures

@@ -66,6 +66,8 @@ def test_normalised_vectors_have_length_one():
 
 
 def test_a_projection_in_training_only(tmp_path):
+    with pytest.raises(ValueError, match="`projection_dim` must be a width with"):
+        make(projection_in_training_only=True)
     arguments = {"pooling": "cls", "normalize": False}
     model = make(
         projection_dim=16,
@@ -233,6 +235,16 @@ def test_tuples_share_rows_in_training(family, pooling, monkeypatch):
     for name, expected in again.items():
         np.testing.assert_allclose(together[name], expected, atol=2e-5)
     assert fewer < tokens or family == "xlnet"
+    # A loss of one's own sees what it sees elsewhere.
+    shapes = []
+
+    def loss(y, vectors):
+        shapes.append((len(y.shape), vectors.shape[1:]))
+        return ops.mean(vectors, axis=(1, 2))
+
+    model.compile("sgd", loss, jit_compile=model.jit_compile)
+    model.fit(x, np.zeros(24), batch_size=8, verbose=0)
+    assert {*shapes} == {(1, (2, 16))}
 
 
 @pytest.mark.slow("release")
