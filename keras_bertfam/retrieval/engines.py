@@ -265,6 +265,8 @@ class Vectors:
         # Vectors that an engine is yet to be made of, or made of again.
         self._waiting: list[np.ndarray] = []
         self._count = 0 if engine is None else engine.ntotal
+        # Whether what was learnt stays, whatever is added.
+        self._settled = not are_rounded(self.settings) or self._has_many()
         self._engine = engine
         self._mapped = False
         if engine is not None:
@@ -285,12 +287,13 @@ class Vectors:
             engine.train(vectors)
             engine.add(vectors)
             self._engine, self._mapped = engine, False
-            if not self._learns_again():
+            self._settled = self._settled or self._has_many()
+            if self._settled:
                 self._waiting = []
         return self._engine
 
-    def _learns_again(self):
-        return are_rounded(self.settings) and self._count < _VECTORS_OF_RANGES
+    def _has_many(self):
+        return self._count >= _VECTORS_OF_RANGES
 
     def emptied(self) -> Self:
         """Make the same without vectors.
@@ -298,11 +301,13 @@ class Vectors:
         What was learnt of many vectors for rounding stays, so that a rounded one that
         is added to the same cell is itself.
         """
-        engine = None
-        if are_rounded(self.settings) and not self._learns_again():
-            engine = import_faiss().clone_index(self.engine())
-            engine.reset()
-        return type(self)(self.dim, self.kind, self.settings, engine)
+        if not (are_rounded(self.settings) and self._settled):
+            return type(self)(self.dim, self.kind, self.settings)
+        engine = import_faiss().clone_index(self.engine())
+        engine.reset()
+        made = type(self)(self.dim, self.kind, self.settings, engine)
+        made._settled = True
+        return made
 
     def sizes(self) -> None:
         """Say that each passage has one vector."""
@@ -334,13 +339,13 @@ class Vectors:
 
     def add(self, vectors: np.ndarray) -> None:
         """Add vectors that are `checked`."""
-        if self._learns_again() and self._count and not self._waiting:  # of a file
+        if not self._settled and self._count and not self._waiting:  # of a file
             self._waiting = [self.take(np.arange(self._count))]
         self._count += len(vectors)
         if self._waiting or self._engine is None:
             self._waiting.append(vectors.copy())
             self._engine = None
-            if are_rounded(self.settings) and not self._learns_again():
+            if not self._settled and self._has_many():
                 self.engine()
         else:
             self._engine.add(vectors)

@@ -137,7 +137,7 @@ def test_an_update_of_many_rounds_nothing_twice(kind, bits, monkeypatch):
     index = Index.build(texts(60), Encoder(), kind, bits=bits, **settings)
     kept = index.vectors(range(10, 60))
     for first in (10, 9, 10):
-        index.update(texts(60, first))
+        index.update(texts(60, first), batch_size=1)  # in two parts
     np.testing.assert_allclose(index.vectors(range(50)), kept, atol=1e-6)
 
 
