@@ -119,7 +119,7 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._columns = 2
-        self._longest_row: float = 0
+        self._longest_row = 0
         self._expects_similarities = True
         super().__init__(*args, **kwargs)
         self._sizes_in_graph = self.in_graph(
@@ -137,13 +137,13 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
             self._call_in_graph = self.in_graph(self._call)  # which has the old one
 
     @contextlib.contextmanager
-    def rows_up_to(self, longest: float) -> Iterator[None]:
+    def rows_up_to(self, longest: int) -> Iterator[None]:
         """Lay the texts of a tuple beside each other, in training datasets made within.
 
         A short query is then not padded to the length of its passage.
 
         Args:
-            longest: float. How many tokens a row may have. Where tuples may be longer,
+            longest: int. How many tokens a row may have. Where tuples may be longer,
                 each text has a row.
         """
         self._longest_row = longest
