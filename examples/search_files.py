@@ -42,10 +42,13 @@ def up_to_date(encoder, sources, folder=None, export=False):
         new, old = index.update(sources)
         print(f"{new} paragraphs are new, {old} are gone.")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "sources.json").write_text(json.dumps(sources), encoding="utf-8")
-    index.save(folder / "index")
+    # The index comes last: if it is there, so is the encoder that made it.
     if export and not exported:
         keras_bertfam.export.export_saved_model(encoder, encoder_folder)
+    written = folder / "sources.json.new"
+    written.write_text(json.dumps(sources), encoding="utf-8")
+    written.replace(folder / "sources.json")
+    index.save(folder / "index")
     return index
 
 

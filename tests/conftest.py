@@ -169,6 +169,7 @@ def backend_of(item):
     another implementation, or that some backends skip.
     """
     compares = (ROOT / "tests" / "conformance") in item.path.parents
+    # These are run, and compared with nothing.
     compares = compares and item.path.name != "test_kerashub_routines.py"
     marks = {mark.name for mark in item.iter_markers()}
     if compares or "slow" not in marks or "skipif" in marks:

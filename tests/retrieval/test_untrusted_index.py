@@ -27,7 +27,7 @@ def numbers(count, seed=0):
 
 @pytest.fixture
 def saved(request, tmp_path):
-    """The folder of an index, the path of its vectors, and what is in that.
+    """Save an index; give its folder, the path of its vectors, and what is in that.
 
     The parameter is a kind, or one and its bits.
     """

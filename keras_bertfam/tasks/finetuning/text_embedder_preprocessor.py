@@ -384,7 +384,6 @@ def vector_signatures(
     model: Model, preprocessor: Any, **options: Any
 ) -> dict[str, Signature]:
     """Make the signatures of an encoder's SavedModel, also of kinds with prompts."""
-
     signatures = text_signatures(
         model, preprocessor, lambda x: {"embeddings": x}, options, False
     )

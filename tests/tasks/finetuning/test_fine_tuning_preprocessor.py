@@ -16,7 +16,7 @@ CLS, SEP = 2, 3
 
 
 def every_preprocessor():
-    """The public classes of preprocessors of fine-tuning."""
+    """List the public classes of preprocessors of fine-tuning."""
     found = [getattr(tasks, name) for name in dir(tasks)]
     classes = [each for each in found if isinstance(each, type)]
     return [each for each in classes if issubclass(each, FineTuningPreprocessor)]

@@ -199,7 +199,7 @@ def test_fit_on_texts_that_belong_together(negatives):
 
 
 def vectors_by_ids(model, data):
-    """Of each example its vectors, by the numbers of its texts, and the tokens read."""
+    """Compute the vectors of examples, by the ids of their texts; count the tokens."""
     found, tokens = {}, 0
     for x, ids, weights in data:
         tokens += np.prod(x["token_ids"].shape)
