@@ -14,10 +14,10 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,\
 
 run := $(VENV)/bin/python
 pip := $(run) -m pip --disable-pip-version-check -qq
-pytest = $(run) -m pytest -q -n $(WORKERS) --dist loadfile
+# In the order of tests/conftest.py, not by the number of a file's tests.
+pytest = $(run) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 longer = -m slow
-# One file whose tests are shared out to the processes.
-documented = tests/test_documented_code.py
+first_part = tests/tasks tests/test_documented_code.py
 
 .PHONY: help
 help: ## Show this list.
@@ -45,10 +45,8 @@ test-tensorflow test-jax test-torch: test-%: $(VENV)/.with-dev
 .PHONY: test-slow
 test-slow: $(VENV)/.with-dev $(VENV)/.with-bench ## Run the slow tests, on TensorFlow.
 	@# In parts, as the processes grow with the tests that they run.
-	KERAS_BACKEND=tensorflow $(pytest) $(longer) $(ARGS) tests/tasks
-	KERAS_BACKEND=tensorflow $(pytest) $(longer) $(ARGS) --dist load $(documented)
-	KERAS_BACKEND=tensorflow $(pytest) $(longer) $(ARGS) --ignore=tests/tasks \
-		--ignore=$(documented)
+	KERAS_BACKEND=tensorflow $(pytest) $(longer) $(ARGS) $(first_part)
+	KERAS_BACKEND=tensorflow $(pytest) $(longer) $(ARGS) $(addprefix --ignore=,$(first_part))
 
 .PHONY: test-value
 # Of the others what CI runs is measured: `make test-value BACKEND=jax ARGS=--ci`.
@@ -117,7 +115,6 @@ environment: $(VENV)/.with-bench,dev ## Install all that the tests need, at once
 # `.with-NAME` marks that the package is installed with its extra NAME, or with several.
 comma := ,
 $(VENV)/.with-%: pyproject.toml setup.py | $(VENV)/pyvenv.cfg
-	@echo "Installing keras_bertfam[$*] into $(VENV) (the first time takes minutes)"
-	@# Isolated builds, as old ones of seqeval fetch build tools without what these need.
-	@$(pip) install --use-pep517 --editable '.[$*]'
+	@echo "Installing keras_bertfam[$*] into $(VENV) (the first time takes a minute)"
+	@$(run) tools/install.py '.[$*]'
 	@touch $@ $(addprefix $(VENV)/.with-,$(subst $(comma), ,$*))

@@ -97,6 +97,11 @@ LISTS = {
 }
 ONLY_FOR_RELEASES = LISTS["tensorflow"] | LISTS.get(BACKEND, set())
 FIRST_BACKEND = BACKEND == "tensorflow"
+# Files of few tests that take long. Begun last, one process would work on them alone.
+BEGUN_FIRST = """
+    test_documented_code.py test_objective_runs.py test_torch_graph.py test_sharding.py
+    test_late_interaction.py test_distribution.py test_product.py test_cross_encoder.py
+""".split()
 # Who runs a slow test in CI: most often who compiles nothing, a third of JAX's time.
 SHARES = ("torch", "torch", "torch", "torch", "tensorflow", "tensorflow", "jax")
 collect_ignore_glob = [] if FIRST_BACKEND else ONCE.split()
@@ -118,10 +123,10 @@ def pytest_collection_modifyitems(config, items):
     in_ci = config.getoption("ci")
     if in_ci and FIRST_BACKEND and not any("::" in arg for arg in config.args):
         refuse_unknown(item.nodeid for item in items)
-    left_out = [item for item in items if sits_out(item, in_ci)]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in {*left_out}]
+    left_out = {item for item in items if sits_out(item, in_ci)}
+    config.hook.pytest_deselected(items=[*left_out])
+    items[:] = [item for item in items if item not in left_out]
+    items.sort(key=lambda item: item.path.name not in BEGUN_FIRST)
 
 
 def refuse_unknown(collected):
@@ -153,13 +158,17 @@ def sits_out(item, in_ci):
 
 def any_backend_will_do(item):
     """Tell whether a test runs on TensorFlow only."""
-    path = pathlib.Path(os.path.relpath(item.path, ROOT / "tests"))
-    once = any(
+    return runs_once(item.path) or item.get_closest_marker("any_backend") is not None
+
+
+@functools.cache
+def runs_once(file):
+    path = pathlib.Path(os.path.relpath(file, ROOT / "tests"))
+    return any(
         fnmatch.fnmatch(str(part), pattern)
         for part in (path, *path.parents)
         for pattern in ONCE.split()
     )
-    return once or item.get_closest_marker("any_backend") is not None
 
 
 def backend_of(item):

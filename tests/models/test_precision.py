@@ -19,6 +19,7 @@ from keras_bertfam.tasks import (
     TextClassifier,
 )
 from tests import tiny_families
+from tests.marks import in_ci
 
 SLOW = [pytest.mark.slow, pytest.mark.any_backend]
 SEEDS = {"uint32", "int64"}  # of the generators of random numbers, by backend
@@ -75,24 +76,27 @@ def quantization_config(mode):
     return cls[mode](dataset=[*rows], tokenizer=len, **sizes) if mode in cls else None
 
 
-ANY_FAMILY = [f for f in tiny_families.FAMILIES if f != "Bert"]
-# All of them on TensorFlow; on the others before a release.
-ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
-IN_THE_GRID = SLOW if ON_TENSORFLOW else [pytest.mark.slow("release")]
+# How a kernel is written is its mode's, and which kernels there are is the family's: CI
+# tries all modes with one family, and on TensorFlow all families with two modes.
+IN_THE_GRID = ("int8", "int4") if keras.backend.backend() == "tensorflow" else ()
+
+
+def marks_of(family, mode):
+    if family == "Bert":
+        return ()
+    return SLOW if mode in IN_THE_GRID else pytest.mark.slow("release")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "mode",
+    ("family", "mode"),
     [
-        pytest.param(m, marks=pytest.mark.slow if quantization_config(m) else ())
-        for m in QUANTIZATION_MODES
+        pytest.param(family, mode, marks=marks_of(family, mode))
+        for family in tiny_families.FAMILIES
+        for mode in QUANTIZATION_MODES
     ],
 )
-@pytest.mark.parametrize(
-    "family", ["Bert", *(pytest.param(f, marks=IN_THE_GRID) for f in ANY_FAMILY)]
-)
-def test_what_any_mode_writes_loads_again(mode, family, tmp_path):
+def test_what_any_mode_writes_loads_again(family, mode, tmp_path):
     # More values in the token table than numbers in an int4 file.
     backbone = tiny_families.backbone_of(family, vocabulary_size=2000)
     config = quantization_config(mode)
@@ -150,7 +154,7 @@ def answers(task):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["int8", "int4"])
+@pytest.mark.parametrize("mode", in_ci(["int8", "int4"], "int8"))
 @each_task
 def test_a_quantised_task_answers_and_loads_again(name, mode, tmp_path):
     task = TASKS[name]()
