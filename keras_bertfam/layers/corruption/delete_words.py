@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.selection import number_words
 from keras_bertfam.layers.corruption.word_layer import WordLayer
-from keras_bertfam.layers.data.seeding import RNG
+from keras_bertfam.layers.data.seeding import random_uniform
 from keras_bertfam.types import TFTensor
 
 
@@ -59,7 +59,7 @@ class DeleteWords(WordLayer):
         # rate of .6 only c stays: [CLS] c [SEP] [PAD] [PAD]. Had they drawn .3 and .5,
         # c would stay nevertheless, as the highest.
         numbers, _ = number_words(words, starts)
-        drawn = tf.random.stateless_uniform([tf.size(ids)], seed, alg=RNG)
+        drawn = random_uniform([tf.size(ids)], seed)
         drawn = tf.where(words, tf.gather(drawn, numbers), -1.0)
         highest = tf.reduce_max(drawn, axis=1, keepdims=True)
         stays = ~padding & (~words | (drawn >= self.deletion_rate) | (drawn == highest))

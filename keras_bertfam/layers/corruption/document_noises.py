@@ -25,7 +25,7 @@ from keras_bertfam.layers.corruption.objectives import (
     LengthLimits,
     check_noise_rate,
 )
-from keras_bertfam.layers.data.seeding import RNG, fold
+from keras_bertfam.layers.data.seeding import fold, split_seed
 from keras_bertfam.types import TFRagged, TFTensor
 
 
@@ -167,7 +167,7 @@ class TextInfilling(DocumentNoise):
         room: int | TFTensor,
         seed: TFTensor,
     ) -> TFRagged:
-        seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
+        seeds = split_seed(seed, 2)
         noise, starts, insertions = poisson_spans(
             text_lengths(tokens), self.rate, self.mean_length, seeds[0]
         )

@@ -31,7 +31,7 @@ from keras_bertfam.layers.data.base import (
 )
 from keras_bertfam.layers.data.pipeline_warnings import MaskCounter
 from keras_bertfam.layers.data.pipelines import check_at_least
-from keras_bertfam.layers.data.seeding import RNG, content_seed
+from keras_bertfam.layers.data.seeding import content_seed, split_seed
 from keras_bertfam.types import Config, TFTensor
 
 # Arguments of the constructor that are attributes as they are.
@@ -237,7 +237,7 @@ class MaskTokens(PreprocessingLayer):
 
     def _mask(self, ids, seed, span_ids=None, sequence_ids=None):
         slots = self._num_slots(ids.shape[1])
-        seeds = tf.unstack(tf.random.split(seed, 3, alg=RNG), 3)
+        seeds = split_seed(seed, 3)
         # With padding between the sequences of a row, no word or span crosses it.
         rows = ids
         if sequence_ids is not None:

@@ -16,7 +16,7 @@ from keras_bertfam.layers.corruption.objectives import (
     get_objective,
 )
 from keras_bertfam.layers.corruption.span_objectives import PrefixLM, RandomSpans
-from keras_bertfam.layers.data.seeding import RNG, fold
+from keras_bertfam.layers.data.seeding import fold, random_uniform
 from keras_bertfam.types import TFRagged, TFTensor
 
 # UL2's: short spans, long or many ones, and what follows a prefix.
@@ -107,7 +107,7 @@ class Mixture(DenoisingObjective):
         room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
-        draws = tf.random.stateless_uniform([tokens.nrows()], fold(seed, -1), alg=RNG)
+        draws = random_uniform([tokens.nrows()], fold(seed, -1))
         bounds = tf.constant(self._bounds, tf.float32)
         choice = tf.searchsorted(bounds, draws, side="right")
         order = tf.argsort(choice, stable=True)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_bertfam import ragged
 from keras_bertfam.layers.data.pairs.segments import uniform_below
-from keras_bertfam.layers.data.seeding import RNG
+from keras_bertfam.layers.data.seeding import random_uniform, split_seed
 from keras_bertfam.types import TFRagged, TFTensor
 
 
@@ -25,7 +25,7 @@ def iid_noise(lengths: TFTensor, rate: float, seed: TFTensor) -> TFRagged:
     Returns:
         A ragged bool tensor `(batch, None)`.
     """
-    draws = tf.random.stateless_uniform([tf.reduce_sum(lengths)], seed, alg=RNG)
+    draws = random_uniform([tf.reduce_sum(lengths)], seed)
     return as_rows(draws < rate, lengths)
 
 
@@ -171,7 +171,7 @@ def poisson_spans(
         Ragged bool tensors `(batch, None)`: the noise, and where its spans begin; and
         how many insertions there are, int32 `(batch,)`.
     """
-    seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
+    seeds = split_seed(seed, 2)
     budgets = _budgets(lengths, rate)
     sizes = _spans_of_budgets(budgets, mean_length, seeds[0])
     used, sizes = sizes >= 0, tf.maximum(sizes, 0)
@@ -198,7 +198,7 @@ def _spans_of_budgets(budgets, mean_length, seed):
     most = tf.cast(greatest(budgets), tf.float64) / mean_length
     draws = tf.cast(tf.math.ceil(most + 8 * tf.sqrt(most)), tf.int32) + 16
     shape = [tf.size(budgets), draws]
-    uniform = tf.random.stateless_uniform(shape, seed, dtype=tf.float64, alg=RNG)
+    uniform = random_uniform(shape, seed, dtype=tf.float64)
     bounds = tf.constant(poisson_bounds(mean_length), tf.float64)
     sizes = tf.searchsorted(bounds, tf.reshape(uniform, [-1]), side="right")
     return cut_to_budgets(tf.reshape(sizes, shape), budgets)
@@ -309,11 +309,9 @@ def random_places(sizes: TFTensor, counts: TFTensor, seed: TFTensor) -> TFTensor
 
 def shuffled_places(sizes: TFTensor, counts: TFTensor, seed: TFTensor) -> TFTensor:
     """Draw places as `random_places` does, but in any order, all equally likely."""
-    seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
+    seeds = split_seed(seed, 2)
     places = random_places(sizes, counts, seeds[0])
-    bits = tf.random.stateless_uniform(
-        tf.shape(places), seeds[1], 0, tf.int32.max, tf.int32, alg=RNG
-    )
+    bits = random_uniform(tf.shape(places), seeds[1], 0, tf.int32.max, tf.int32)
     drawn = tf.range(tf.shape(places)[1]) < counts[:, None]
     order = tf.argsort(tf.where(drawn, bits, tf.int32.max), axis=1)
     return tf.gather(places, order, batch_dims=1)
@@ -364,9 +362,7 @@ def _draws(sizes, counts, seed):
     # unlikely as ten standard deviations.
     old = counts // tf.maximum((sizes - counts) // tf.maximum(counts, 1), 1)
     draws = greatest(counts + old) + 24
-    bits = tf.random.stateless_uniform(
-        tf.stack([rows, draws]), seed, None, None, tf.int32, alg=RNG
-    )
+    bits = random_uniform(tf.stack([rows, draws]), seed, None, None, tf.int32)
     places = tf.math.floormod(bits, tf.expand_dims(tf.maximum(sizes, 1), 1))
     flat = places + width * tf.expand_dims(tf.range(rows), 1)
     number = tf.range(draws) + tf.zeros_like(flat)

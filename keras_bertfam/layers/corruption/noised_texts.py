@@ -12,7 +12,7 @@ from keras_bertfam.layers.corruption.selection import (
     is_any,
 )
 from keras_bertfam.layers.data.pairs.segments import uniform_below
-from keras_bertfam.layers.data.seeding import RNG
+from keras_bertfam.layers.data.seeding import random_uniform
 from keras_bertfam.types import TFRagged, TFTensor
 
 
@@ -296,9 +296,7 @@ def shuffle_sentences(
     first = tf.where(starts)[:, 0]
     row = tf.gather(tokens.value_rowids(), first)
     splits = tf.concat([first, [tf.cast(size, tf.int64)]], 0)
-    draws = tf.random.stateless_uniform(
-        tf.shape(row), seed, 0, tf.int32.max, tf.int32, alg=RNG
-    )
+    draws = random_uniform(tf.shape(row), seed, 0, tf.int32.max, tf.int32)
     order = tf.argsort(tf.cast(row, tf.int64) * 2**31 + tf.cast(draws, tf.int64))
     sentences = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
     return tokens.with_flat_values(tf.gather(sentences, order).flat_values)

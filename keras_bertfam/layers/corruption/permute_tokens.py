@@ -12,7 +12,12 @@ from keras_bertfam.layers.corruption.replacement import fill_slots
 from keras_bertfam.layers.corruption.selection import is_any, select_tokens
 from keras_bertfam.layers.data.base import PreprocessingLayer, as_token_ids
 from keras_bertfam.layers.data.pipeline_warnings import MaskCounter
-from keras_bertfam.layers.data.seeding import RNG, content_seed, fold
+from keras_bertfam.layers.data.seeding import (
+    content_seed,
+    fold,
+    random_uniform,
+    split_seed,
+)
 from keras_bertfam.types import Config, TFTensor
 
 
@@ -61,14 +66,14 @@ def sample_spans(
     word_at = tf.concat([tf.cumsum(words, 1, exclusive=True), num_words[:, None]], 1)
     begin_of = tf.sort(tf.where(starts, index, end[:, None]), axis=1)
     begin_of = tf.concat([begin_of, tf.repeat(end[:, None], max_words + 1, 1)], 1)
-    seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
+    seeds = split_seed(seed, 2)
     draws = (max_count, shape[0])
     # By the inverse of the distribution function of n.
     shares = np.cumsum(1 / np.arange(1, max_words + 1))
     levels = tf.constant(shares[:-1] / shares[-1], tf.float32)
-    sizes = tf.random.stateless_uniform(draws, seeds[0], alg=RNG)
+    sizes = random_uniform(draws, seeds[0])
     sizes = tf.searchsorted(levels, tf.reshape(sizes, [-1]), side="right") + 1
-    places = tf.random.stateless_uniform(draws, seeds[1], alg=RNG)
+    places = random_uniform(draws, seeds[1])
 
     def walk(state, draw):
         at, left, _, _ = state
@@ -121,7 +126,7 @@ def draw_order(
     """
     # Example: five keys .9 .4 .7 .1 .2 give the places 4, 2, 3, 0, 1: the fourth token
     # comes first. In blocks of three, 2, 0, 1 | 3, 4.
-    keys = tf.random.stateless_uniform(shape, seed, dtype=tf.float64, alg=RNG)
+    keys = random_uniform(shape, seed, dtype=tf.float64)
     if perm_size is not None:
         keys += tf.cast(tf.range(shape[1]) // perm_size, tf.float64)
     return tf.argsort(tf.argsort(keys, axis=1), axis=1)
@@ -341,7 +346,7 @@ class PermuteTokens(PreprocessingLayer):
         """Rank the tokens of one part of the rows, and choose what is predicted."""
         if goal == 0:
             return tf.fill(tf.shape(ids), -1), tf.zeros_like(ids, tf.bool)
-        seeds = tf.unstack(tf.random.split(seed, 3, alg=RNG), 3)
+        seeds = split_seed(seed, 3)
         special = is_any(ids, self.special_token_ids)
         inside = self._inside(ids)
         shape = tf.shape(ids)

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam import ragged
-from keras_bertfam.layers.data.seeding import RNG
+from keras_bertfam.layers.data.seeding import random_uniform, split_seed
 from keras_bertfam.types import TFTensor
 
 
@@ -59,9 +59,9 @@ def replace_tokens(
     Returns:
         An int32 tensor of shape `(n,)`.
     """
-    seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
+    seeds = split_seed(seed, 2)
     shape = tf.shape(originals)
-    fate = tf.random.stateless_uniform(shape, seeds[1], alg=RNG)
+    fate = random_uniform(shape, seeds[1])
     if groups is not None:
         fate = tf.gather(fate, groups)
     drawn = draw(shape, seeds[0])
@@ -93,11 +93,9 @@ def make_draw(
 
     def draw(shape, seed):
         if bounds is None:
-            index = tf.random.stateless_uniform(shape, seed, 0, size, tf.int32, alg=RNG)
+            index = random_uniform(shape, seed, 0, size, tf.int32)
         else:
-            uniform = tf.random.stateless_uniform(
-                shape, seed, dtype=tf.float64, alg=RNG
-            )
+            uniform = random_uniform(shape, seed, dtype=tf.float64)
             index = tf.searchsorted(bounds, uniform * bounds[-1], side="right")
         return index if isinstance(ids, int) else tf.gather(tf.constant(ids), index)
 

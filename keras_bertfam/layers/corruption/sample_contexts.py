@@ -12,7 +12,7 @@ from keras_bertfam.layers.corruption.selection import (
     select_words,
 )
 from keras_bertfam.layers.corruption.word_layer import WordLayer
-from keras_bertfam.layers.data.seeding import RNG
+from keras_bertfam.layers.data.seeding import random_uniform, split_seed
 from keras_bertfam.types import TFTensor
 
 # Sets of hidden words that the tokens of a row choose among, as in the released code.
@@ -73,7 +73,7 @@ class SampleContexts(WordLayer):
         lengths, selectable = (
             tf.reduce_sum(tf.cast(x, tf.int32), 1) for x in (~padding, words)
         )
-        drawn, chosen = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
+        drawn, chosen = split_seed(seed, 2)
         counts = count_selections(lengths, selectable, self.hiding_rate, "bert", drawn)
         batch, length = tf.unstack(tf.shape(ids))
         draws = tf.minimum(length, _MOST_DRAWS)
@@ -81,7 +81,7 @@ class SampleContexts(WordLayer):
         sets = select_words(copied(words), copied(starts), copied(counts), drawn)
         sets = tf.reshape(sets, [batch, draws, length])
         # A row that is padded has as many sets as it has tokens.
-        share = tf.random.stateless_uniform([batch, length], chosen, alg=RNG)
+        share = random_uniform([batch, length], chosen)
         own = tf.cast(tf.minimum(lengths, draws), tf.float32)[:, None]
         choice = tf.cast(share * own, tf.int32)
         hidden = tf.gather(sets, choice, axis=1, batch_dims=1)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_bertfam.layers.data.seeding import RNG
+from keras_bertfam.layers.data.seeding import random_uniform
 from keras_bertfam.types import TFTensor
 
 
@@ -38,9 +38,7 @@ def count_selections(
         return tf.cast(tf.math.ceil(tf.cast(selectable, tf.float64) * rate), tf.int32)
     expected = tf.cast(lengths, tf.float64) * rate
     if selections_per_row == "fairseq":
-        noise = tf.random.stateless_uniform(
-            tf.shape(lengths), seed, dtype=tf.float64, alg=RNG
-        )
+        noise = random_uniform(tf.shape(lengths), seed, dtype=tf.float64)
         return tf.cast(expected + noise, tf.int32)
     return tf.maximum(tf.cast(tf.round(expected), tf.int32), 1)
 
@@ -105,9 +103,7 @@ def distinct_scores(shape: TFTensor, seed: TFTensor) -> TFTensor:
     The position breaks ties, which 24 random bits at 128 tokens make rare.
     """
     length = shape[1]
-    bits = tf.random.stateless_uniform(
-        shape, seed, 0, tf.int32.max // length, tf.int32, alg=RNG
-    )
+    bits = random_uniform(shape, seed, 0, tf.int32.max // length, tf.int32)
     return bits * length + tf.range(length)
 
 
@@ -144,9 +140,7 @@ def part_long_words(
         places = tf.broadcast_to(tf.range(shape[1]), shape)
         first = tf.math.unsorted_segment_min(places, word, tf.size(sizes))
         each = tf.clip_by_value(counts, 1, LONGEST_PART)[:, None]
-        offset = tf.random.stateless_uniform(
-            [shape[0], 1], seed, 0, LONGEST_PART, tf.int32, alg=RNG
-        )
+        offset = random_uniform([shape[0], 1], seed, 0, LONGEST_PART, tf.int32)
         return starts | too_long & (
             (places - tf.gather(first, word) + offset) % each == 0
         )
@@ -239,7 +233,7 @@ def select_smoothed(
         A bool tensor of shape `(batch, length)`.
     """
     shape = tf.shape(candidates)
-    uniform = tf.random.stateless_uniform(shape, seed, dtype=tf.float64, alg=RNG)
+    uniform = random_uniform(shape, seed, dtype=tf.float64)
     # The order of arrival of exponential variables with these rates.
     arrivals = -tf.math.log1p(-uniform) / tf.cast(weights, tf.float64)
     latest_first = tf.argsort(tf.reshape(arrivals, [-1]), direction="DESCENDING")

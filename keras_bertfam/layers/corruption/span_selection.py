@@ -8,7 +8,7 @@ from keras_bertfam.layers.corruption.selection import (
     keep_highest,
     part_long_words,
 )
-from keras_bertfam.layers.data.seeding import RNG
+from keras_bertfam.layers.data.seeding import random_uniform, split_seed
 from keras_bertfam.types import TFTensor
 
 
@@ -39,7 +39,7 @@ def select_spans(
         A bool tensor of shape `(batch, length)` with `counts` true elements in
         each row, or all `candidates` if they are fewer.
     """
-    seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
+    seeds = split_seed(seed, 2)
     shape = tf.shape(candidates)
     starts = part_long_words(candidates, starts, counts, seed)
     word = number_words(candidates, starts, gap=len(probabilities))
@@ -99,7 +99,7 @@ def select_ngrams(
         A bool tensor of shape `(batch, length)` with at most `counts` true
         elements in each row.
     """
-    seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
+    seeds = split_seed(seed, 2)
     shape = tf.shape(candidates)
     position = tf.range(shape[1])
     starts = part_long_words(candidates, starts, counts, seed)
@@ -228,7 +228,7 @@ def draw_lengths(
     shape: TFTensor, probabilities: list[float], seed: TFTensor
 ) -> TFTensor:
     """Draw int32 lengths of `shape`: k with the k-th of `probabilities`."""
-    uniform = tf.random.stateless_uniform(shape, seed, dtype=tf.float64, alg=RNG)
+    uniform = random_uniform(shape, seed, dtype=tf.float64)
     bounds, total = [], 0.0
     for probability in probabilities[:-1]:
         total += probability

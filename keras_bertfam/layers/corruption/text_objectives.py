@@ -1,7 +1,6 @@
 """Objectives of T5's table whose targets are the whole text, and MASS."""
 
 import keras
-import tensorflow as tf
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.noise_masks import fragment_noise, iid_noise
@@ -19,7 +18,7 @@ from keras_bertfam.layers.corruption.objectives import (
     check_noise_rate,
 )
 from keras_bertfam.layers.corruption.replacement import check_rates
-from keras_bertfam.layers.data.seeding import RNG
+from keras_bertfam.layers.data.seeding import split_seed
 from keras_bertfam.types import TFRagged, TFTensor
 
 
@@ -66,7 +65,7 @@ class BertStyle(DenoisingObjective):
         room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
-        seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
+        seeds = split_seed(seed, 2)
         inputs = replace_each(
             tokens,
             iid_noise(text_lengths(tokens), self.rate, seeds[0]),
@@ -160,7 +159,7 @@ class MassFragment(DenoisingObjective):
         room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
-        seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
+        seeds = split_seed(seed, 2)
         noise = fragment_noise(text_lengths(tokens), self.rate, seeds[0])
         inputs = replace_each(
             tokens,

@@ -6,8 +6,11 @@ from keras_bertfam.layers.data.seeding import (
     StreamPosition,
     batch_seed,
     content_seed,
+    fold,
+    random_uniform,
     seeded_passes,
     shuffle,
+    split_seed,
 )
 
 
@@ -113,3 +116,35 @@ def test_shuffle_depends_on_its_seed_alone():
     first = order(0, global_seed=0)
     assert first == order(0, global_seed=1) and sorted(first) == list(range(50))
     assert first != list(range(50)) and first != order(1, global_seed=0)
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("seed", [[0, 0], [1, 2], [-(2**62), 2**40 + 7]])
+def test_draws_are_those_of_tensorflow(seed, in_graph):
+    def both(seed):
+        shape, philox = tf.constant([3, 2]), {"alg": "philox"}
+        own = [
+            random_uniform(shape, seed),
+            random_uniform([4], seed, dtype=tf.float64),
+            random_uniform([4], seed, 0.1, 0.5),
+            random_uniform([], seed, -3, 1000, tf.int32),
+            random_uniform([5], seed, None, dtype=tf.int32),
+            *split_seed(seed, 3),
+            fold(seed, 5),
+        ]
+        uniform = tf.random.stateless_uniform
+        theirs = [
+            uniform(shape, seed, **philox),
+            uniform([4], seed, dtype=tf.float64, **philox),
+            uniform([4], seed, 0.1, 0.5, **philox),
+            uniform([], seed, -3, 1000, tf.int32, **philox),
+            uniform([5], seed, None, None, tf.int32, **philox),
+            *tf.unstack(tf.random.split(seed, 3, **philox), 3),
+            tf.random.fold_in(seed, tf.constant(5, tf.int64), **philox),
+        ]
+        return own, theirs
+
+    made = (tf.function(both) if in_graph else both)(tf.constant(seed, tf.int64))
+    for own, theirs in zip(*made, strict=True):
+        assert own.dtype == theirs.dtype
+        np.testing.assert_array_equal(own, theirs)

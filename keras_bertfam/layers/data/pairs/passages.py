@@ -22,7 +22,7 @@ from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.prepared.token_rows import TokenRows, sentences_in
 from keras_bertfam.layers.data.rows.rows import BatchOptions, Rows, is_prepared
 from keras_bertfam.layers.data.rows.sentence_packing import follow_pointers
-from keras_bertfam.layers.data.seeding import RNG, fold
+from keras_bertfam.layers.data.seeding import fold, random_uniform
 from keras_bertfam.presets.families.parts.record import Layout
 from keras_bertfam.tokenizers.pipeline_ops import tokenize
 from keras_bertfam.tokenizers.texts import to_utf8
@@ -408,9 +408,7 @@ class DocumentPairs(SegmentBuilder):
         """Take a run of each block's tokens, and leave some of them out."""
         seeds = [fold(seed, k) for k in range(3)]
         least, most = self.settings["crop_rates"]
-        rate = tf.random.stateless_uniform(
-            tf.shape(begin), seeds[0], least, most, alg=RNG
-        )
+        rate = random_uniform(tf.shape(begin), seeds[0], least, most)
         size = end - begin
         length = tf.cast(rate * tf.cast(size, tf.float32), tf.int32)
         length = tf.minimum(tf.maximum(length, 1), size)

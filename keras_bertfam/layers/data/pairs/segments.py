@@ -13,7 +13,7 @@ from keras_bertfam.layers.data.documents.reading import (
 )
 from keras_bertfam.layers.data.pipeline_warnings import count_cut
 from keras_bertfam.layers.data.pipelines import PARALLEL
-from keras_bertfam.layers.data.seeding import RNG, fold
+from keras_bertfam.layers.data.seeding import fold, random_uniform, split_seed
 from keras_bertfam.presets.families import FAMILIES, family_of_tokenizer
 from keras_bertfam.presets.families.parts.record import Layout
 from keras_bertfam.tokenizers.texts import check_documents
@@ -197,15 +197,13 @@ class Sentences:
 
 def uniform_below(limits: TFTensor, seed: TFTensor) -> TFTensor:
     """Draw ints, uniform in `[0, limits)`; 0 where the limit is 0."""
-    draw = tf.random.stateless_uniform(
-        tf.shape(limits), seed, dtype=tf.float64, alg=RNG
-    )
+    draw = random_uniform(tf.shape(limits), seed, dtype=tf.float64)
     return tf.cast(draw * tf.cast(limits, tf.float64), tf.int32)
 
 
 def coin(rate: float, count: TFTensor, seed: TFTensor) -> TFTensor:
     """Draw bools of shape `(count,)`, true with probability `rate`."""
-    return tf.random.stateless_uniform([count], seed, alg=RNG) < rate
+    return random_uniform([count], seed) < rate
 
 
 def window_seeds(seed: int | TFTensor, number: TFTensor, count: int) -> list[TFTensor]:
@@ -213,7 +211,7 @@ def window_seeds(seed: int | TFTensor, number: TFTensor, count: int) -> list[TFT
     seed = tf.cast(seed, tf.int64)
     if seed.shape.rank == 0:
         seed = fold(tf.zeros(2, tf.int64), seed)
-    return tf.unstack(tf.random.split(fold(seed, number), count, alg=RNG), count)
+    return split_seed(fold(seed, number), count)
 
 
 def truncated_lengths(

@@ -10,7 +10,7 @@ from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.prepared.token_rows import TokenRows
 from keras_bertfam.layers.data.rows.rows import BatchOptions, Rows
 from keras_bertfam.layers.data.rows.sentence_packing import batches_of_texts
-from keras_bertfam.layers.data.seeding import RNG, fold, shuffle
+from keras_bertfam.layers.data.seeding import fold, random_uniform, shuffle, split_seed
 from keras_bertfam.tokenizers.pipeline_ops import document_end_id
 from keras_bertfam.tokenizers.texts import check_documents
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
@@ -205,7 +205,7 @@ def join_segments(
     # token_ids     11 12 13  2 24 25  2  1
     # segment_ids    0  0  0  0  1  1  1  2
     # place         -3 -2 -1  0  1  2  3  4
-    seeds = tf.unstack(tf.random.split(seed, 4, alg=RNG), 4)
+    seeds = split_seed(seed, 4)
     body, starts = (
         batch[name][:, reuse_length:] for name in ("token_ids", "starts_sentence")
     )
@@ -214,15 +214,13 @@ def join_segments(
 
     def choose(allowed, otherwise, seed):
         """Draw an allowed index of each row, uniformly; `otherwise` where none is."""
-        scores = tf.random.stateless_uniform([rows, length], seed, alg=RNG)
+        scores = random_uniform([rows, length], seed)
         chosen = tf.argmax(tf.where(allowed, scores, -1.0), 1, tf.int32)
         return tf.where(tf.reduce_any(allowed, 1), chosen, otherwise)
 
-    anywhere = tf.random.stateless_uniform(
-        [rows], seeds[0], 1, length, tf.int32, alg=RNG
-    )
+    anywhere = random_uniform([rows], seeds[0], 1, length, tf.int32)
     cut = choose(starts & (index > 0), anywhere, seeds[1])[:, None]
-    draws = tf.random.stateless_uniform([rows, 2], seeds[2], alg=RNG)
+    draws = random_uniform([rows, 2], seeds[2])
     half = tf.reduce_sum(tf.cast(batch["reversed_rows"], tf.int32))
     half = tf.where(half > 0, half, rows)
     number = tf.range(rows)
