@@ -93,8 +93,10 @@ class TransformerConfig:
         gated: bool. Gated feed-forward, see `FeedForward` (Shazeer, 2020).
         attention_scale: float or `None`. What scores of attention are multiplied by;
             `None` means `head_dim ** -0.5`.
-        activation_dropout: float. Dropout rate inside the feed-forward sub-layers.
-        output_dropout: float. Dropout rate on the last states.
+        activation_dropout: float or `None`. Dropout rate inside the feed-forward
+            sub-layers; `None` means `dropout`.
+        output_dropout: float or `None`. Dropout rate on the last states; `None` means
+            `dropout`.
         relative_buckets: int. Rows of a table by relative position that all blocks
             share: a bias, see `RelativePositionBias` (T5, section 2.1), or, with
             `disentangled`, vectors; 0 for none.
@@ -167,8 +169,8 @@ class TransformerConfig:
     use_bias: bool = True
     gated: bool = False
     attention_scale: float | None = _number(ANY, None, most_in_files=2**31)
-    activation_dropout: float = _number(RATE, 0.0)
-    output_dropout: float = _number(RATE, 0.0)
+    activation_dropout: float | None = _number(RATE, 0.0)
+    output_dropout: float | None = _number(RATE, 0.0)
     relative_buckets: int = _number(COUNT, 0, of_weights=True)
     relative_distance: int = _number(SIZE, 128)
     tie_embeddings: bool = True
@@ -197,8 +199,9 @@ class TransformerConfig:
                 self.attention_dilation, self.num_layers, self.num_heads
             ),
         )
-        if self.attention_dropout is None:
-            self._set(attention_dropout=self.dropout)
+        for name in ("attention_dropout", "activation_dropout", "output_dropout"):
+            if getattr(self, name) is None:
+                self._set(**{name: self.dropout})
         self._check_sharing()
         shares_heads = self.share in ("attention", "all")
         groups = self.num_groups if shares_heads else self.num_layers

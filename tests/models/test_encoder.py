@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_bertfam.keras_quirks.model_layers import layers_of
+from keras_bertfam.layers.blocks.dropout import Dropout
 from keras_bertfam.models import BertBackbone, EncoderBackbone, RobertaBackbone
+from tests import tiny_families
 
 SMALL = {
     "vocabulary_size": 50,
@@ -313,3 +316,13 @@ def test_a_failed_save_leaves_the_old_preset(tmp_path, monkeypatch):
     other.save_to_preset(str(path))
     assert (path / "model_best.weights.h5").is_file()
     assert json.loads((path / "config.json").read_text())["config"]["num_layers"] == 1
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("family", tiny_families.FAMILIES)
+def test_no_dropout_is_none_anywhere(family):
+    backbone = tiny_families.backbone_of(family, dropout=0.0)
+    dropouts = [x for x in layers_of(backbone) if isinstance(x, Dropout)]
+    assert dropouts and {layer.rate for layer in dropouts} == {0.0}
+    again = type(backbone).from_config(backbone.get_config())
+    assert again.get_config() == backbone.get_config()

@@ -171,7 +171,7 @@ class TransformerStack(StackHeads, keras.layers.Layer):
                 dtype="float32" if wide else self.dtype_policy,
             )
         self.dropout = Dropout(
-            config.output_dropout, name="dropout", dtype=self.dtype_policy
+            config.output_dropout or 0.0, name="dropout", dtype=self.dtype_policy
         )
 
     def _count(self, kind):

@@ -19,8 +19,8 @@ class T5Backbone(EncoderDecoderBackbone):
         **kwargs: any other argument of `EncoderDecoderBackbone`. T5's own values are
             `norm="rms"`, `norm_first=True`, `use_bias=False`, `attention_scale=1.0`,
             `relative_buckets=32`, `max_sequence_length=None`, `activation="relu"`,
-            `embedding_norm=False`, `layer_norm_epsilon=1e-6`, and dropout 0.1
-            everywhere, also inside the feed-forward sub-layers and at the end.
+            `embedding_norm=False`, `layer_norm_epsilon=1e-6`, and `dropout=0.1`, which
+            is also inside the feed-forward sub-layers and at the end.
             Version 1.1 has `gated=True`, `activation="gelu_tanh"` and
             `tie_embeddings=False`.
 

@@ -114,8 +114,8 @@ T5 = Family(
         **_COMPUTES,
         "layer_norm_epsilon": 1e-6,
         "activation": "relu",
-        "activation_dropout": 0.1,
-        "output_dropout": 0.1,
+        "activation_dropout": None,
+        "output_dropout": None,
         "relative_buckets": 32,
     },
     sizes={
