@@ -15,9 +15,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import check_number
 from keras_bertfam.autograph import as_written
 from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.layers.blocks.dropout import Dropout
+from keras_bertfam.tasks.torch_graph import check_part
 from keras_bertfam.types import Tensor
 
 # Odd, and not the stride by which a layer's several calls differ.
@@ -102,26 +104,39 @@ def _seed_of(seed, number):
     return ops.stack([seed[0] + apart, seed[1]])
 
 
+def check_cached_rows(rows: int | None, jit_compile: Any) -> None:
+    """Raise a `ValueError` for a wrong `gradient_cache_rows` of `compile()`."""
+    if rows is not None:
+        check_number("gradient_cache_rows", rows, 1)
+    check_part(jit_compile, "gradient_cache_rows", rows)
+
+
 def in_chunks(
-    call: Callable[[dict[str, Tensor]], Tensor],
+    call: Callable[[dict[str, Tensor], bool | None], Tensor],
     layers: Sequence[Any],
     inputs: dict[str, Tensor],
-    rows: int,
+    rows: int | None,
+    training: bool | None,
 ) -> Tensor:
-    """Compute a function of a batch a chunk at a time, and again for its gradient.
+    """Compute a function of a batch, in training a chunk at a time if it is large.
 
     Args:
-        call: function of a dict of tensors to a float tensor, both `(rows, ...)`. Each
-            row is to depend on its own inputs only.
+        call: function of a dict of tensors and `training` to a float tensor, each
+            `(rows, ...)`. Each row is to depend on its own inputs only.
         layers: the layers that it calls: their dropouts drop the same both times, and
             their variables get the gradient.
         inputs: dict of tensors `(batch, ...)`.
-        rows: int. Rows of a chunk. The last one may have less.
+        rows: int or `None`. Rows of a chunk, of which the last one may have less;
+            `None` for the batch.
+        training: bool or `None`.
 
     Returns:
         Float tensor `(batch, ...)`.
     """
-    chunks = Chunks(call, layers, inputs, rows)
+    batch = inputs["token_ids"].shape[0]
+    if not training or rows is None or (batch is not None and batch <= rows):
+        return call(inputs, training)
+    chunks = Chunks(lambda part: call(part, training), layers, inputs, rows)
     return chunks.joined(_BACKENDS[keras.backend.backend()](chunks))
 
 

@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam import tasks
-from keras_bertfam.models import library_model, verified
+from keras_bertfam.models import exported, library_model, verified
 from tests import tiny_fine_tuning as tiny
 
 make = tiny.make_backbone
@@ -24,6 +24,8 @@ MODELS = {
     "words": lambda: tasks.TokenClassifier(make("albert"), num_classes=2),
     "choice": lambda: tasks.MultipleChoice(make(num_layers=1)),
     "embedder": lambda: tasks.TextEmbedder(make("distilbert", num_layers=1)),
+    "sparse": lambda: tasks.SparseEncoder(make("roberta", num_layers=1)),
+    "relevance": lambda: tasks.CrossEncoder(make(num_layers=1)),
     "spans": lambda: tasks.SpanQuestionAnswering(make(num_layers=1)),
     "conditional_spans": lambda: tasks.SpanQuestionAnswering(
         make("electra", num_layers=1), end_head="conditional", n_best=5
@@ -118,9 +120,29 @@ def test_inputs_are_called_by_their_keys(kind, tmp_path):
 @pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("kind", ["litert", "onnx"])
-@pytest.mark.parametrize("name", ["permutation", "conditional_spans", "choice"])
+@pytest.mark.parametrize(
+    "name", ["permutation", "conditional_spans", "choice", "sparse", "relevance"]
+)
 def test_of_other_models(name, kind, tmp_path):
     check_export(name, kind, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+@pytest.mark.parametrize("kind", ["litert", "onnx"])
+def test_a_query_with_a_list_of_passages(kind, tmp_path):
+    runtime = {"litert": "ai_edge_litert", "onnx": "onnxruntime"}[kind]
+    pytest.importorskip(runtime)
+    model = MODELS["relevance"]()
+    spec = exported.row_specs(model.input_signature(), rank=3)
+    path = str(tmp_path / f"model{ENDINGS[kind]}")
+    model.export(path, kind, verbose=False, input_signature=[spec])
+    for shape in ((1, 8), (2, 11)):
+        inputs = rows(spec, *shape)
+        (received,) = keras.tree.flatten(READERS[kind](path, inputs))
+        expected = ops.convert_to_numpy(model(inputs, training=False))
+        assert received.shape == (shape[0], 3)
+        np.testing.assert_allclose(received, expected, atol=2e-6)
 
 
 @pytest.mark.slow

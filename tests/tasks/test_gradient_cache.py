@@ -6,6 +6,8 @@ import pytest
 from keras import ops
 
 from keras_bertfam.tasks import (
+    CrossEncoder,
+    CrossEncoderPreprocessor,
     InBatchNegatives,
     TextEmbedder,
     TextEmbedderPreprocessor,
@@ -72,6 +74,34 @@ def test_gradient_without_dropout_is_that_of_the_batch(rows):
     expected = loss_and_gradients(model, *batch_of(model))
     model = make(0.0, rows)
     same(loss_and_gradients(model, *batch_of(model)), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [1, 3])
+def test_lists_of_a_cross_encoder(rows, tmp_path):
+    texts, _ = tiny.texts(7)
+    x = (texts, texts[::-1], texts[3:] + texts[:3])
+    received = []
+    for cached in (None, rows):
+        model = cross_encoder(cached)
+        data = model.preprocessor.dataset((x, None), 7, training=False)
+        inputs, labels, weights = next(iter(data))
+        inputs = {name: np.asarray(value) for name, value in inputs.items()}
+        assert inputs["token_ids"].ndim == 3
+        given = np.asarray(labels), np.asarray(weights)
+        received.append(loss_and_gradients(model, inputs, *given))
+    same(*received)
+    model.save(tmp_path / "model.keras")
+    other = keras.saving.load_model(tmp_path / "model.keras")
+    assert other.get_compile_config()["gradient_cache_rows"] == rows
+
+
+def cross_encoder(rows):
+    keras.utils.set_random_seed(3)
+    preprocessor = CrossEncoderPreprocessor(tiny.make_tokenizer(), 16)
+    model = CrossEncoder(tiny.make_backbone(), preprocessor, dropout=0.0)
+    model.compile("sgd", jit_compile=BACKEND == "jax", gradient_cache_rows=rows)
+    return model
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import (
 from keras_bertfam.tasks.finetuning.ranking_losses import PointwiseOrListwise
 from keras_bertfam.tasks.finetuning.summary_task import SummaryTask
 from keras_bertfam.tasks.finetuning.text_classifier import SCORE
+from keras_bertfam.tasks.gradient_cache import check_cached_rows, in_chunks
 from keras_bertfam.tasks.ranking import rank_passages
 from keras_bertfam.tasks.summary import flat_rows
 from keras_bertfam.types import Config, Model, Tensor
@@ -105,6 +106,7 @@ class CrossEncoder(SummaryTask):
             backbone, 1, preprocessor, head_style, dropout, lm_weight=0.0, **kwargs
         )
         self.activation = activation
+        self._gradient_cache_rows: int | None = None
         self.compile_by_default()
 
     def as_outputs(self, scores: Tensor) -> Tensor:
@@ -115,6 +117,11 @@ class CrossEncoder(SummaryTask):
         return ops.sigmoid(logits) if self.activation else logits
 
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Any:
+        layers = [self.backbone, self.head]
+        rows = self._gradient_cache_rows
+        return in_chunks(self._scores, layers, inputs, rows, training)
+
+    def _scores(self, inputs, training):
         if len(inputs["token_ids"].shape) == 2:
             return super().call(inputs, training)
         rows, group = flat_rows(inputs)
@@ -126,11 +133,29 @@ class CrossEncoder(SummaryTask):
         loss: Any = "auto",
         *,
         metrics: Any = None,
+        gradient_cache_rows: int | None = None,
         **kwargs: Any,
     ) -> None:
+        """Compile as other fine-tuning tasks do, for lists of any length.
+
+        Args:
+            optimizer, metrics: see `TextClassifier.compile`.
+            loss: `"auto"`, or a loss of scores; see the class.
+            gradient_cache_rows: int or `None`. Of how many queries, each with its
+                passages, a step holds all that the gradient needs at a time; see
+                `TextEmbedder.compile`.
+            **kwargs: other arguments of `compile`, such as `learning_rate`.
+        """
+        check_cached_rows(gradient_cache_rows, kwargs.get("jit_compile"))
         super().compile(optimizer, loss, metrics=metrics, **kwargs)
+        self._gradient_cache_rows = gradient_cache_rows
         if self.preprocessor is not None:
             self.preprocessor.expect_labels_of(self.loss)
+
+    def get_compile_config(self) -> Config:
+        config = super().get_compile_config()
+        rows = self._gradient_cache_rows
+        return {**config, "gradient_cache_rows": rows} if config else config
 
     def default_loss(self) -> PointwiseOrListwise:
         return PointwiseOrListwise()

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bertfam.arguments import check_number, checked
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.tasks.finetuning.embedding_losses import NegativesOrSimilarities
 from keras_bertfam.tasks.finetuning.fine_tuning import (
@@ -21,8 +21,7 @@ from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
     are_texts,
     vector_signatures,
 )
-from keras_bertfam.tasks.gradient_cache import in_chunks
-from keras_bertfam.tasks.torch_graph import check_part
+from keras_bertfam.tasks.gradient_cache import check_cached_rows, in_chunks
 from keras_bertfam.tasks.vectors import TextVectors
 from keras_bertfam.types import Config, Model, Tensor
 
@@ -104,10 +103,7 @@ class EmbeddingTask(TextVectors, FineTuningTask):
 
         Reference: [Gao et al., 2021](https://arxiv.org/abs/2101.06983), section 3.
         """
-        if gradient_cache_rows is not None:
-            check_number("gradient_cache_rows", gradient_cache_rows, 1)
-        jit_compile = kwargs.get("jit_compile")
-        check_part(jit_compile, "gradient_cache_rows", gradient_cache_rows)
+        check_cached_rows(gradient_cache_rows, kwargs.get("jit_compile"))
         super().compile(optimizer, loss, metrics=metrics, **kwargs)
         self._gradient_cache_rows = gradient_cache_rows
         if self.preprocessor is not None:
@@ -121,15 +117,8 @@ class EmbeddingTask(TextVectors, FineTuningTask):
 
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         rows = self._gradient_cache_rows
-        batch = inputs["token_ids"].shape[0]
-        if not training or rows is None or (batch is not None and batch <= rows):
-            return self.make_vectors(inputs, training)
-        return in_chunks(
-            lambda part: self.make_vectors(part, training),
-            self.vector_layers(),
-            inputs,
-            rows,
-        )
+        layers = self.vector_layers()
+        return in_chunks(self.make_vectors, layers, inputs, rows, training)
 
     def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
         for vector in self.predict(inputs_of(columns), verbose=0):

@@ -192,8 +192,9 @@ class FineTuningTask(PretrainingTask):
     ) -> Any:
         if not self._takes_raw(x):
             return super().predict(x, batch_size=batch_size, **kwargs)
+        size, steps = checked_batch_size(batch_size), kwargs.get("steps")
         batches, places = self.preprocessor.inputs(
-            x, checked_batch_size(batch_size), kwargs.get("steps")
+            x, size, steps, any_length=not self.jit_compile
         )
         outputs = super().predict(batches, **kwargs)
         return keras.tree.map_structure(lambda part: part[places], outputs)

@@ -28,6 +28,7 @@ from keras_bertfam.layers.data.rows.batches import (
     Batcher,
     batches_by_length,
     checked_buckets,
+    every_length,
     length_buckets,
     pad_rows,
 )
@@ -184,9 +185,11 @@ class FineTuningPreprocessor(
                 out = map_given(lambda value: value[0], out)
         return keras.utils.pack_x_y_sample_weight(*out)
 
-    def encode(self, x: Any) -> dict[str, TFTensor]:
+    def encode(self, x: Any, any_length: bool = False) -> dict[str, TFTensor]:
         """Make rows of a batch of inputs, as the call does. Works in a graph."""
-        return self._call(x, None, None)[0]
+        any_length = any_length and self.buckets is None
+        lengths = every_length(self.sequence_length) if any_length else None
+        return self.pad(self._featurize(x, None, None), lengths)[0]
 
     def _call(self, x, y, sample_weight, single=False):
         # Single examples are to be batched by whoever calls: all are equally long.
@@ -337,19 +340,30 @@ class FineTuningPreprocessor(
         return rows.batch(size)
 
     @as_written
-    def inputs(self, x: Any, batch_size: int = 32, steps: int | None = None) -> Any:
+    def inputs(
+        self,
+        x: Any,
+        batch_size: int = 32,
+        steps: int | None = None,
+        any_length: bool = False,
+    ) -> Any:
         """Make batches of texts of like length, as the call does, for `predict`.
 
         Args:
             x: what the call takes, a batch.
             batch_size, steps: ints. All batches if `steps` is `None`.
+            any_length: bool. Whether rows are padded to the longest of their batch, and
+                not to a bucket, unless buckets were given: where nothing is compiled
+                for each length.
 
         Returns:
             A `tf.data.Dataset`, and an int array: the place of each example in it.
         """
         rows, places = rows_by_size(self._as_batch(x), steps and steps * batch_size)
         with self.counted("prediction", len(places)):
-            batches = rows.batch(batch_size).map(self.encode, **PARALLEL)
+            batches = rows.batch(batch_size).map(
+                lambda x: self.encode(x, any_length), **PARALLEL
+            )
         return ready_to_iterate(batches), places
 
     def _chunk(self, x, y, sample_weight=None):

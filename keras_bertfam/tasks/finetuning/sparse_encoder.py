@@ -216,19 +216,21 @@ class SparseEncoder(EmbeddingTask):
         logits = self.head(outputs["sequence_output"])
         mask = inputs.get("padding_mask")
         if mask is not None:
-            logits = ops.where(ops.cast(mask, "bool")[..., None], logits, 0.0)
+            mask = ops.expand_dims(ops.cast(mask, "bool"), -1)
+            logits = ops.where(mask, logits, 0.0)
         # The logarithm of the greatest is the greatest of the logarithms.
         if self.pooling == "max":
-            vectors = self._saturate(ops.max(logits, axis=1))
+            vectors = self._saturate(ops.max(logits, axis=1, initial=0.0))
         else:
             vectors = ops.sum(self._saturate(logits), axis=1)
         return ops.reshape(vectors, (*shape, vectors.shape[-1]))
 
     def _saturate(self, logits):
-        logits = ops.relu(logits)
+        # Not `log1p`, which the runtimes of exports don't have: it differs by 1e-7.
+        logits = ops.log(1.0 + ops.relu(logits))
         if self.activation == "log1p_relu":
-            logits = ops.log1p(logits)
-        return ops.log1p(logits)
+            logits = ops.log(1.0 + logits)
+        return logits
 
     def vector_layers(self) -> list[Any]:
         return [self.backbone, self.head]

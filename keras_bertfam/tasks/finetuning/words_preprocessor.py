@@ -99,7 +99,11 @@ class WordsPreprocessor(LabelledPreprocessor):
 
     @as_written
     def inputs(
-        self, x: Any, batch_size: int = 32, steps: int | None = None
+        self,
+        x: Any,
+        batch_size: int = 32,
+        steps: int | None = None,
+        any_length: bool = False,
     ) -> tuple[TFDataset, np.ndarray]:
         # As wide as the words given, so that batches of outputs can be joined.
         x = self.as_tensors(x)
@@ -114,7 +118,7 @@ class WordsPreprocessor(LabelledPreprocessor):
             padded = {name: tf.pad(value, missing) for name, value in words.items()}
             return {**batch, **padded}
 
-        batches, places = super().inputs(x, batch_size, steps)
+        batches, places = super().inputs(x, batch_size, steps, any_length)
         return batches.map(widen), places
 
 

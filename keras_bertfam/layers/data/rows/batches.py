@@ -182,6 +182,11 @@ def length_buckets(buckets: Sequence[int] | None, sequence_length: int) -> list[
     return sorted({*buckets, sequence_length})
 
 
+def every_length(sequence_length: int) -> list[int]:
+    """List the lengths that rows are padded to where none is compiled for itself."""
+    return [*range(8, sequence_length, 8), sequence_length]
+
+
 def pad_rows(
     example: tuple[Any, Any, Any], buckets: list[int], pad_token_id: int
 ) -> tuple[Any, Any, Any]:
