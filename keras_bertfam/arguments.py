@@ -50,13 +50,14 @@ _NUMBERS: dict[str, Range] = {
         "period min_factored offset parts query_length max_pairs separators "
         "choice_length num_choices num_passages doc_stride question_length dilation "
         "num_queries num_keys gradient_accumulation_steps epochs shuffle_buffer pool "
-        "duplicates shuffle_documents total_steps verbose skip".split(),
+        "duplicates shuffle_documents total_steps verbose skip new_tokens samples "
+        "block_length".split(),
         COUNT,
     ),
     **dict.fromkeys(
         "label_smoothing norm_epsilon input_dropout "
         "single_segment_rate random_length_rate short_sequence_rate mask_rate "
-        "deletion_rate hiding_rate "
+        "deletion_rate hiding_rate lowest_rate "
         "mask_token_rate random_token_rate mask_selection_rate next_rate "
         "validation_split layer_decay table_dropout".split(),
         RATE,

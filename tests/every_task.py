@@ -61,6 +61,7 @@ PRETRAINING = {
     "MaskedLMSentencePair": ("bert", {}, {}),
     "MaskedAutoencoder": ("bert", {}, {}),
     "DenoisingAutoencoder": ("bert", {}, {}),
+    "MaskedDiffusionLM": ("bert", {}, {}),
     "SpanBoundaryLM": ("spanbert", {}, {}),
     "ReplacedTokenDetection": ("electra", {"generator_size": 0.5, "seed": 1}, {}),
     "Distiller": ("distilbert", {}, {}),
@@ -82,7 +83,7 @@ def cells():
     """Pairs of a task and a kind of tokenizer that go together."""
     masking = ("MaskedLM", "MaskedLMSentencePair", "SpanBoundaryLM", "PermutationLM")
     masking += ("ReplacedTokenDetection", "Distiller", "SparseEncoder")
-    masking += ("MaskedAutoencoder",)
+    masking += ("MaskedAutoencoder", "MaskedDiffusionLM")
     return [
         (task, kind)
         for task in (*FINE_TUNING, *PRETRAINING)

@@ -21,7 +21,14 @@ _EXCLUDES = {
 _KEEPING_CASE = ("CamembertTokenizer", "XLMRobertaTokenizer")
 # Whose attention, or number of stacks, no other task's encoder has.
 _OWN_TRUNKS = ("TextToText", "PermutationLM")
-_WITHOUT_MASKS = ("CausalLM", "TextToText", "PermutationLM", "DenoisingAutoencoder")
+# Or with masks of single tokens only.
+_WITHOUT_STRATEGIES = (
+    "CausalLM",
+    "TextToText",
+    "PermutationLM",
+    "DenoisingAutoencoder",
+    "MaskedDiffusionLM",
+)
 
 
 def check_options(command: str, given: Mapping[str, Any]) -> None:
@@ -54,7 +61,7 @@ def check_together(run: Any) -> None:
     name = run.objective_name
     task = OBJECTIVES[name].task
     given = run.teacher or run.preset
-    if run.strategy is not None and task in _WITHOUT_MASKS:
+    if run.strategy is not None and task in _WITHOUT_STRATEGIES:
         raise ValueError(
             "`strategy` must be left out with an objective that isn't masked "
             f"language modelling. Received: {run.strategy!r}, objective={name!r}."
@@ -121,7 +128,7 @@ def _check_new(run, task):
 def check_mask_rate(run: Any, rate: float | None) -> None:
     """Raise a `ValueError` for a rate of masks where a run masks by no such rate."""
     task = OBJECTIVES[run.objective_name].task
-    if rate is not None and task in _WITHOUT_MASKS:
+    if rate is not None and task in _WITHOUT_STRATEGIES:
         raise ValueError(
             "`mask_rate` must be left out with an objective that isn't masked language "
             f"modelling. Received: {rate}, objective={run.objective_name!r}."

@@ -246,6 +246,7 @@ def check_sampler(sampler: str) -> None:
 
 FILL_MASKS = (
     "MaskedAutoencoder",
+    "MaskedDiffusionLM",
     "MaskedLM",
     "MaskedLMSentencePair",
     "ReplacedTokenDetection",

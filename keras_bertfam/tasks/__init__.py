@@ -90,6 +90,10 @@ if TYPE_CHECKING:
     from keras_bertfam.tasks.masking.masked_autoencoder_preprocessor import (
         MaskedAutoencoderPreprocessor,
     )
+    from keras_bertfam.tasks.masking.masked_diffusion_lm import MaskedDiffusionLM
+    from keras_bertfam.tasks.masking.masked_diffusion_lm_preprocessor import (
+        MaskedDiffusionLMPreprocessor,
+    )
     from keras_bertfam.tasks.masking.masked_lm import MaskedLM
     from keras_bertfam.tasks.masking.masked_lm_preprocessor import (
         DistillerPreprocessor,
@@ -188,6 +192,8 @@ __all__ = [
     "MaskedCrossentropy",
     "MaskedAutoencoder",
     "MaskedAutoencoderPreprocessor",
+    "MaskedDiffusionLM",
+    "MaskedDiffusionLMPreprocessor",
     "MaskedLM",
     "MaskedLMPreprocessor",
     "MaskedLMSentencePair",

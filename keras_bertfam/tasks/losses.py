@@ -79,12 +79,18 @@ class WeightedMeanLoss(keras.losses.Loss):
     def __call__(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> Tensor:
-        losses = self.call(ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred))
+        y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
+        losses = self.call(y_true, y_pred)
         weights = ops.ones_like(losses)
         if sample_weight is not None:
             sample_weight = without_last(sample_weight, len(losses.shape))
             weights *= ops.cast(sample_weight, losses.dtype)
-        return distribution.global_mean(ops.sum(losses * weights), ops.sum(weights))
+        total, count = ops.sum(losses * weights), self.count(y_true, weights)
+        return distribution.global_mean(total, count)
+
+    def count(self, y_true: Tensor, weights: Tensor) -> Tensor:
+        """Give what the sum is divided by, by default that of the weights."""
+        return ops.sum(weights)
 
     def get_config(self) -> Config:
         return {"name": self.name}
@@ -137,6 +143,45 @@ class MaskedCrossentropy(WeightedMeanLoss):
 
     def get_config(self) -> Config:
         return {**super().get_config(), "from_logits": self.from_logits}
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class DiffusionBound(WeightedMeanLoss):
+    """`sum(weight * crossentropy)` over the number of tokens, masked or not.
+
+    With the weights of `MaskedDiffusionLMPreprocessor` its mean over many batches is a
+    bound on the negative log-likelihood of a token. Equal on one device and on many,
+    as `MaskedCrossentropy`.
+
+    Call arguments:
+        y_true: int tensor `(batch, length)`, ids, and -1 for what isn't counted.
+        y_pred: float tensor `(batch, length, vocabulary_size)`, logits.
+        sample_weight: float tensor as `y_true`; 0 for tokens that aren't masked.
+
+    Returns:
+        float32 scalar, in nats.
+
+    Example:
+
+    ```python
+    from keras_bertfam.tasks.losses import DiffusionBound
+    loss = DiffusionBound()
+    loss([[1, 0, -1]], keras.ops.zeros((1, 3, 4)), [[2.0, 0.0, 0.0]])  # ln 4
+    ```
+
+    Reference: [Nie et al., 2025](https://arxiv.org/abs/2502.09992), equation 3.
+    """
+
+    reads_scores = True
+
+    def __init__(self, name: str = "diffusion_bound", **kwargs: Any) -> None:
+        super().__init__(name=name)
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        return token_crossentropy(ops.maximum(y_true, 0), y_pred)
+
+    def count(self, y_true: Tensor, weights: Tensor) -> Tensor:
+        return ops.sum(ops.cast(ops.greater_equal(y_true, 0), weights.dtype))
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")

@@ -31,7 +31,7 @@ TASKS = [*every.FINE_TUNING, *every.PRETRAINING]
 # Rows that hang on the batch: masks are drawn for it, a question has several windows.
 BY_BATCH = ("MaskedLM", "MaskedLMSentencePair", "SpanBoundaryLM", "PermutationLM")
 BY_BATCH += ("ReplacedTokenDetection", "Distiller", "SpanQuestionAnswering")
-BY_BATCH += ("MaskedAutoencoder", "DenoisingAutoencoder")
+BY_BATCH += ("MaskedAutoencoder", "DenoisingAutoencoder", "MaskedDiffusionLM")
 # Of `predict` or labels that aren't KerasHub's.
 OWN_TASKS = ("ReplacedTokenDetection", "SpanQuestionAnswering", "TextToText")
 OWN_TASKS += ("TokenClassifier", "DependencyParser")

@@ -70,6 +70,7 @@ class _Objectives(Mapping[str, Objective]):
             "a text, from one vector of some of its words",
             packings=("doc", "full"),
         ),
+        "diffusion": Objective("MaskedDiffusionLM", "tokens masked at any rate"),
         "sbo": Objective("SpanBoundaryLM", "spans by their borders"),
         "rtd": Objective(
             "ReplacedTokenDetection",
