@@ -34,7 +34,8 @@ _NUMBERS: dict[str, Range] = {
         "max_characters num_sampled projection_dim max_answer_length n_best "
         "max_span_length position_dim input_dim output_dim num_characters k rank "
         "num_beams arc_dim relation_dim decoder_positions max_positions "
-        "kernel_size num_buckets max_distance penalty_steps".split(),
+        "kernel_size num_buckets max_distance penalty_steps "
+        "gradient_cache_rows".split(),
         SIZE,
     ),
     **dict.fromkeys(

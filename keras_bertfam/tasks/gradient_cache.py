@@ -15,11 +15,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bertfam.arguments import check_number
 from keras_bertfam.autograph import as_written
 from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.layers.blocks.dropout import Dropout
-from keras_bertfam.tasks.torch_graph import check_part
 from keras_bertfam.types import Tensor
 
 # Odd, and not the stride by which a layer's several calls differ.
@@ -102,13 +100,6 @@ def _seed_of(seed, number):
         return ops.stack([seed[0] + ops.cast(number, seed.dtype), seed[1]])
     apart = ops.cast(number, seed.dtype) * ops.cast(_STRIDE, seed.dtype)
     return ops.stack([seed[0] + apart, seed[1]])
-
-
-def check_cached_rows(rows: int | None, jit_compile: Any) -> None:
-    """Raise a `ValueError` for a wrong `gradient_cache_rows` of `compile()`."""
-    if rows is not None:
-        check_number("gradient_cache_rows", rows, 1)
-    check_part(jit_compile, "gradient_cache_rows", rows)
 
 
 def in_chunks(

@@ -21,7 +21,8 @@ from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
     are_texts,
     vector_signatures,
 )
-from keras_bertfam.tasks.gradient_cache import check_cached_rows, in_chunks
+from keras_bertfam.tasks.gradient_cache import in_chunks
+from keras_bertfam.tasks.torch_graph import check_part
 from keras_bertfam.tasks.vectors import TextVectors
 from keras_bertfam.types import Config, Model, Tensor
 
@@ -103,7 +104,9 @@ class EmbeddingTask(TextVectors, FineTuningTask):
 
         Reference: [Gao et al., 2021](https://arxiv.org/abs/2101.06983), section 3.
         """
-        check_cached_rows(gradient_cache_rows, kwargs.get("jit_compile"))
+        check_part(
+            kwargs.get("jit_compile"), "gradient_cache_rows", gradient_cache_rows
+        )
         super().compile(optimizer, loss, metrics=metrics, **kwargs)
         self._gradient_cache_rows = gradient_cache_rows
         if self.preprocessor is not None:
