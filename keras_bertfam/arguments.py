@@ -35,7 +35,7 @@ _NUMBERS: dict[str, Range] = {
         "max_span_length position_dim input_dim output_dim num_characters k rank "
         "num_beams arc_dim relation_dim decoder_positions max_positions "
         "kernel_size num_buckets max_distance penalty_steps "
-        "gradient_cache_rows".split(),
+        "gradient_cache_rows samples block_length".split(),
         SIZE,
     ),
     **dict.fromkeys(
@@ -51,8 +51,7 @@ _NUMBERS: dict[str, Range] = {
         "period min_factored offset parts query_length max_pairs separators "
         "choice_length num_choices num_passages doc_stride question_length dilation "
         "num_queries num_keys gradient_accumulation_steps epochs shuffle_buffer pool "
-        "duplicates shuffle_documents total_steps verbose skip new_tokens samples "
-        "block_length".split(),
+        "duplicates shuffle_documents total_steps verbose skip new_tokens".split(),
         COUNT,
     ),
     **dict.fromkeys(

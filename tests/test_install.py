@@ -9,24 +9,28 @@ from tests.checkout import ROOT
 as_uv_is_told = runpy.run_path(str(ROOT / "tools" / "install.py"))["as_uv_is_told"]
 
 
-def test_registries_are_passed_on_and_the_last_setting_counts():
-    arguments, variables = as_uv_is_told(
-        [
-            "global.index-url='https://a.example/simple'",
-            "global.extra-index-url='https://b.example/simple\\nfile:///c'",
-            ":env:.index-url='https://d.example/simple'",
+def test_registries_are_passed_on_and_the_environment_comes_before_files():
+    variables = as_uv_is_told(
+        [  # sorted, as pip has them
             ":env:.cert='/etc/certificates.pem'",
+            ":env:.config-file='/etc/other.conf'",
+            ":env:.find-links='/one /two'",
+            ":env:.index-url='https://d.example/simple'",
+            "download.no-binary=':all:'",
+            "global.extra-index-url='https://b.example/simple\\nfile:///c'",
+            "global.index-url='https://a.example/simple'",
+            "global.timeout='15'",
             "install.no-compile='true'",
+            "install.timeout='20'",
         ]
     )
-    pairs = {*zip(arguments[::2], arguments[1::2], strict=True)}
-    assert pairs == {
-        ("--index-strategy", "unsafe-best-match"),
-        ("--default-index", "https://d.example/simple"),
-        ("--index", "https://b.example/simple"),
-        ("--index", "file:///c"),
+    assert variables == {
+        "SSL_CERT_FILE": "/etc/certificates.pem",
+        "UV_DEFAULT_INDEX": "https://d.example/simple",
+        "UV_FIND_LINKS": "/one,/two",
+        "UV_HTTP_TIMEOUT": "20",
+        "UV_INDEX": "https://b.example/simple file:///c",
     }
-    assert variables == {"SSL_CERT_FILE": "/etc/certificates.pem"}
 
 
 def test_what_uv_cannot_be_told_is_refused():

@@ -13,62 +13,52 @@ import sys
 from collections.abc import Iterable
 
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-PASSED_ON = {
-    "index-url": "--default-index",
-    "extra-index-url": "--index",
-    "find-links": "--find-links",
-    "constraint": "--constraint",
-    "trusted-host": "--allow-insecure-host",
-}
-ENVIRONMENT = {
-    "cert": "SSL_CERT_FILE",
-    "timeout": "UV_HTTP_TIMEOUT",
-    "default-timeout": "UV_HTTP_TIMEOUT",
+# uv's variables, as arguments could be read off the list of processes, and what parts
+# of them are separated by: a registry's address may have a password.
+VARIABLES = {
+    "index-url": ("UV_DEFAULT_INDEX", " "),
+    "extra-index-url": ("UV_INDEX", " "),
+    "find-links": ("UV_FIND_LINKS", ","),
+    "constraint": ("UV_CONSTRAINT", " "),
+    "trusted-host": ("UV_INSECURE_HOST", " "),
+    "cert": ("SSL_CERT_FILE", " "),
+    "timeout": ("UV_HTTP_TIMEOUT", " "),
+    "default-timeout": ("UV_HTTP_TIMEOUT", " "),
 }
 # How pip talks, and what it keeps for itself.
-OF_PIP_ALONE = {
-    *(
-        "cache-dir",
-        "disable-pip-version-check",
-        "no-cache-dir",
-        "no-color",
-        "no-compile",
-    ),
-    *("no-input", "no-python-version-warning", "progress-bar", "quiet", "retries"),
-    *("root-user-action", "verbose"),
-}
+OF_PIP_ALONE = """
+    cache-dir config-file disable-pip-version-check no-cache-dir no-color no-compile
+    no-input no-python-version-warning progress-bar quiet retries root-user-action
+    verbose
+""".split()
+# Of `pip install`, the one that counts last.
+SECTIONS = ("global", "install", ":env:")
 
 
-def as_uv_is_told(settings: Iterable[str]) -> tuple[list[str], dict[str, str]]:
-    """Translate pip's settings into uv's.
+def as_uv_is_told(settings: Iterable[str]) -> dict[str, str]:
+    """Translate pip's settings into variables of uv's environment.
 
     Args:
-        settings: lines of `pip config list`, as `global.index-url='https://...'`. Of
-            equal names the last one counts.
-
-    Returns:
-        uv's arguments, and variables of its environment.
+        settings: lines of `pip config list`, as `global.index-url='https://...'`.
 
     Raises:
         ValueError: for a setting that uv can't be told.
     """
-    told = {}
-    for line in settings:
-        key, _, value = line.partition("=")
-        told[key.rpartition(".")[2]] = ast.literal_eval(value)
-    known = {*PASSED_ON, *ENVIRONMENT, *OF_PIP_ALONE}
-    if unknown := sorted({*told} - known):
+    told: dict[str, str] = {}
+    lines = [line.partition("=") for line in settings]
+    for section in SECTIONS:
+        for key, _, value in lines:
+            if key.rpartition(".")[0] == section:
+                told[key.rpartition(".")[2]] = ast.literal_eval(value)
+    if unknown := sorted({*told} - {*VARIABLES, *OF_PIP_ALONE}):
         raise ValueError(
             f"pip is told of {', '.join(unknown)}, which uv has no name for"
         )
-    # pip takes the newest version of all registries.
-    arguments = ["--index-strategy", "unsafe-best-match"]
-    for name in told.keys() & PASSED_ON:
-        for part in told[name].split():
-            arguments += [PASSED_ON[name], part]
-    return arguments, {
-        ENVIRONMENT[name]: told[name] for name in told.keys() & ENVIRONMENT
-    }
+    found = {}
+    for name in told.keys() & VARIABLES:
+        variable, between = VARIABLES[name]
+        found[variable] = between.join(told[name].split())
+    return found
 
 
 def install_by_uv(target: str) -> None:
@@ -76,11 +66,13 @@ def install_by_uv(target: str) -> None:
     settings = subprocess.run(
         [*PIP, "config", "list"], check=True, capture_output=True, text=True
     ).stdout.splitlines()
-    arguments, variables = as_uv_is_told(settings)
+    variables = as_uv_is_told(settings)
     subprocess.run([*PIP, "install", "-qq", "uv"], check=True)
     uv = [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable]
+    # pip takes the newest version of all registries.
+    newest = ["--index-strategy", "unsafe-best-match"]
     subprocess.run(
-        [*uv, "--quiet", *arguments, "--editable", target],
+        [*uv, "--quiet", *newest, "--editable", target],
         check=True,
         env={**os.environ, **variables},
     )

@@ -83,7 +83,8 @@ def check_export(name, kind, tmp_path):
     model = MODELS[name]()
     path = str(tmp_path / f"model{ENDINGS[kind]}")
     model.export(path, format=kind, verbose=False)
-    empty = [(0, 8)] if kind == "onnx" else []
+    # Keras refuses the maximum of no rows.
+    empty = [(0, 8)] if kind == "onnx" and name != "sparse" else []
     for shape in ((1, 8), (3, 11), *empty):
         inputs = rows(model.input_signature(), *shape)
         expected = keras.tree.flatten(model(inputs, training=False))

@@ -96,6 +96,19 @@ def test_lists_of_a_cross_encoder(rows, tmp_path):
     assert other.get_compile_config()["gradient_cache_rows"] == rows
 
 
+@pytest.mark.slow
+def test_fit_of_a_cross_encoder_is_the_same():
+    texts, _ = tiny.texts(12)
+    x = (texts, texts[::-1], texts[3:] + texts[:3])
+    weights = []
+    for rows in (None, 2):
+        model = cross_encoder(rows)
+        model.fit(x, batch_size=6, epochs=2, verbose=0)
+        weights.append([ops.convert_to_numpy(v) for v in model.trainable_variables])
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-6)
+
+
 def cross_encoder(rows):
     keras.utils.set_random_seed(3)
     preprocessor = CrossEncoderPreprocessor(tiny.make_tokenizer(), 16)

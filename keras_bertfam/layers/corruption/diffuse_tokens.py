@@ -64,20 +64,24 @@ class DiffuseTokens(WordLayer):
         words: TFTensor,
         starts: TFTensor,
     ) -> dict[str, TFTensor]:
-        # Example: two rows draw .4 and .8. The first one's rate is of the lower half of
-        # the range, .4 / 2 = .2, and the second one's 1 / 2 + .8 / 2 = .9. The tokens
-        # of the first one draw .1, .6, .3: one is masked, with the weight 1 / .2 = 5.
+        # Example: two rows draw .4 and .8, and which part of the range is the first
+        # one's: the upper half. Its rate is (1 + .4) / 2 = .7, and the second one's
+        # (0 + .8) / 2 = .4. The second one's tokens draw .1, .6, .5: one is masked,
+        # with the weight 1 / .4 = 2.5.
         for_rates, for_tokens = split_seed(seed, 2)
-        rows = tf.cast(tf.shape(ids)[0], tf.float32)
-        share = random_uniform(tf.shape(ids)[:1], for_rates)
-        share = (tf.range(rows) + share) / rows
+        rows = tf.shape(ids)[0]
+        drawn = random_uniform([rows + 1], for_rates)
+        first = tf.cast(drawn[0] * tf.cast(rows, tf.float32), tf.int32)
+        parts = (first + tf.range(rows)) % tf.maximum(rows, 1)
+        share = (tf.cast(parts, tf.float32) + drawn[1:]) / tf.cast(rows, tf.float32)
         rates = (self.lowest_rate + (1 - self.lowest_rate) * share)[:, None]
         drawn = random_uniform(tf.shape(ids), for_tokens)
         masked = words & (drawn < rates)
         return {
             "token_ids": tf.where(masked, self.mask_token_id, ids),
             "targets": tf.where(words, ids, NO_TARGET),
-            "weights": tf.cast(masked, tf.float32) / rates,
+            # A rate of 0 masks nothing.
+            "weights": tf.math.divide_no_nan(tf.cast(masked, tf.float32), rates),
         }
 
     def get_config(self) -> Config:

@@ -17,7 +17,7 @@ _SCRAMBLING_KEY = 0x02461E293EC8F720
 def random_uniform(
     shape: Any,
     seed: TFTensor,
-    minval: Any = 0,
+    minval: Any = None,
     maxval: Any = None,
     dtype: tf.DType = tf.float32,
 ) -> TFTensor:
@@ -29,8 +29,8 @@ def random_uniform(
     Args:
         shape: ints, or an int tensor.
         seed: integer tensor of shape `(2,)`.
-        minval: the least that is drawn; `None`, for ints, for any at all.
-        maxval: what numbers are below of; by default 1 of floats. Ints need one.
+        minval, maxval: the least that is drawn, and what numbers are below of. Without
+            them floats are in [0, 1), and ints any.
         dtype: float or int dtype.
 
     Returns:
@@ -42,7 +42,7 @@ def random_uniform(
     drawn = {"shape": shape, "key": key, "counter": counter, "alg": _PHILOX}
     if dtype.is_floating:
         values = tf.raw_ops.StatelessRandomUniformV2(**drawn, dtype=dtype)
-        if maxval is None:
+        if minval is None:
             return values
         least = tf.cast(minval, dtype)
         return values * (tf.cast(maxval, dtype) - least) + least
@@ -56,7 +56,7 @@ def random_uniform(
 def split_seed(seed: TFTensor, count: int) -> list[TFTensor]:
     """Make so many seeds of one, those of `tf.random.split(..., alg="philox")`."""
     seed = tf.convert_to_tensor(seed)
-    return tf.unstack(random_uniform([count, 2], seed, None, dtype=seed.dtype), count)
+    return tf.unstack(random_uniform([count, 2], seed, dtype=seed.dtype), count)
 
 
 def _key_and_counter(seed):
@@ -99,7 +99,7 @@ def batch_seed(
 def fold(seed: TFTensor, data: int | TFTensor) -> TFTensor:
     """Return a new seed of shape `(2,)` from `seed` and an integer."""
     data = tf.cast(data, tf.int64)
-    drawn = random_uniform([], tf.cast(seed, tf.int64), None, dtype=tf.int64)
+    drawn = random_uniform([], tf.cast(seed, tf.int64), dtype=tf.int64)
     return tf.stack([drawn, data])
 
 

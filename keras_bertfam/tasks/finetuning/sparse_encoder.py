@@ -220,7 +220,7 @@ class SparseEncoder(EmbeddingTask):
             logits = ops.where(mask, logits, 0.0)
         # The logarithm of the greatest is the greatest of the logarithms.
         if self.pooling == "max":
-            vectors = self._saturate(ops.max(logits, axis=1, initial=0.0))
+            vectors = self._saturate(ops.max(logits, axis=1))
         else:
             vectors = ops.sum(self._saturate(logits), axis=1)
         return ops.reshape(vectors, (*shape, vectors.shape[-1]))

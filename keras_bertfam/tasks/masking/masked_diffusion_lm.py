@@ -6,10 +6,15 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_bertfam.arguments import check_number, checked
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.data.user_inputs import as_strings
 from keras_bertfam.presets.families.parts.recipes import PretrainingRecipe
-from keras_bertfam.tasks.generation.prompts import as_texts
+from keras_bertfam.tasks.generation.prompts import (
+    as_texts,
+    padded_width,
+    special_ids,
+    token_rows,
+)
 from keras_bertfam.tasks.losses import DiffusionBound, TokenAccuracy
 from keras_bertfam.tasks.masking.masked_diffusion_lm_preprocessor import (
     MaskedDiffusionLMPreprocessor,
@@ -20,11 +25,7 @@ from keras_bertfam.tasks.masking.masked_lm import (
     masked_lm_head,
 )
 from keras_bertfam.tasks.task import LABELS, PretrainingTask
-from keras_bertfam.tokenizers.pipeline_ops import (
-    special_token_ids,
-    tokenize_with_masks,
-)
-from keras_bertfam.tokenizers.texts import to_utf8
+from keras_bertfam.tokenizers.pipeline_ops import special_token_ids
 from keras_bertfam.types import Model, Tensor
 
 ORDERS = ("confidence", "random")
@@ -55,7 +56,8 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
     Returns:
         float32 tensor `(batch, length or count, vocabulary_size)`: logits.
 
-    `fit()` takes what `MaskedDiffusionLMPreprocessor.dataset()` gives, or raw strings.
+    `fit()` takes what `MaskedDiffusionLMPreprocessor.dataset()` gives, which masks anew
+    in each epoch, or raw strings, whose masks depend on the texts alone.
     `compile()` without arguments has `DiffusionBound` as loss. The accuracy weights
     tokens as the loss does. `from_preset()` takes the head of a masked language model.
 
@@ -116,16 +118,16 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
     ) -> Any:
         """Write texts by unmasking: masks in them, and masks that are put behind.
 
-        In each step some of the masked tokens become what the model predicts there. All
-        rows are unmasked together, and what becomes of a text doesn't depend on the
-        others but for random numbers.
+        In each step some of the masked tokens become what the model predicts there.
+        What becomes of a text doesn't depend on the others but for random numbers.
 
         Args:
             texts: str or list of str; they may have the tokenizer's mask token, and may
                 be empty.
             new_tokens: int. Masks put behind each text.
-            steps: int or `None`. How many times the model is called; `None` for once a
-                token. The fewer, the more tokens are chosen without knowing each other.
+            steps: int or `None`. How many times the model is called for a text at most,
+                equally often for each block; `None` for once a token. The fewer, the
+                more tokens are chosen without knowing each other.
             block_length: int or `None`. Masks are unmasked in blocks of so many, from
                 left to right; `None` for all in one.
             order: `"confidence"`, the tokens first whose probability is highest, or
@@ -159,49 +161,43 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
         if order not in ORDERS:
             raise ValueError(f"`order` must be one of {ORDERS}. Received: {order!r}.")
         rows, tokenizer = self._rows_of(texts, new_tokens), self.preprocessor.tokenizer
-        ids, inside, masked = _padded(rows, tokenizer)
+        ids, inside = self._padded(rows)
+        masked = ids == tokenizer.mask_token_id
         counts = masked.sum(axis=1)
         size = max(1, counts.max()) if block_length is None else block_length
-        check_number("block_length", size, 1)
-        blocks = -(-counts.max() // size)
-        steps = max(1, counts.max()) if steps is None else steps
-        if steps < max(1, blocks):
-            raise ValueError(
-                f"`steps` must be at least 1, and one for each of the {blocks} blocks. "
-                f"Received: steps={steps}."
-            )
-        never = [*special_token_ids(tokenizer), tokenizer.pad_token_id]
-        never.append(tokenizer.mask_token_id)
+        plans = [_plan(count, size, steps) for count in counts]
         rng = np.random.default_rng(seed)
-        place = np.where(masked, np.cumsum(masked, axis=1) - 1, -1)
-        for block in range(blocks):
-            of_block = masked & (place // size == block)
-            calls = steps // blocks + (block < steps % blocks)
-            positions = np.argsort(~of_block, axis=1, kind="stable")
-            positions = positions[:, : of_block.sum(axis=1).max()]
-            still = np.take_along_axis(of_block, positions, 1)
-            for quota in _quotas(still.sum(axis=1), calls):
-                logits = self._logits_at(positions, ids, inside, never)
-                best, certainty = _choices(logits, order, temperature, rng)
-                _write(ids, positions, still, best, certainty, quota)
+        for call in range(max(map(len, plans))):
+            now = [plan[call] if call < len(plan) else (0, 0) for plan in plans]
+            block, quota = np.array(now).T
+            order_of_masks = np.cumsum(masked, axis=1) - 1
+            of_block = masked & (order_of_masks // size == block[:, None])
+            positions = np.argsort(~of_block, axis=1, kind="stable")[:, :size]
+            logits = self._logits_at(positions, ids, inside)
+            best, certainty = _choices(logits, order, temperature, rng)
+            still = of_block & (ids == tokenizer.mask_token_id)
+            still = np.take_along_axis(still, positions, 1)
+            _write(ids, positions, still, best, certainty, quota)
         kept = [
-            row[keep & ~np.isin(row, never)].tolist()
+            row[keep & ~np.isin(row, self._never_written())].tolist()
             for row, keep in zip(ids, inside, strict=True)
         ]
         return as_texts(self, kept, None)
 
-    def _rows_of(self, texts, new_tokens):
+    def _rows_of(self, texts, new_tokens=0):
         """List the ids of texts between the ends of a row, masks behind each text."""
         if self.preprocessor is None:
             raise ValueError("This needs a task with a preprocessor.")
         if texts is None or not np.size(texts):
             raise ValueError(f"`texts` must be at least one text. Received: {texts!r}.")
         tokenizer = self.preprocessor.tokenizer
-        texts = to_utf8(as_strings(texts, name="texts"))
-        ids = tokenize_with_masks(tokenizer, texts).to_list()
-        ends = [[] if id is None else [id] for id in _ends(tokenizer)]
+        texts = [text.decode() for text in as_strings(texts, name="texts").numpy()]
+        rows, _ = token_rows(self, texts, specials=True)
         masks = [tokenizer.mask_token_id] * new_tokens
-        rows = [[*ends[0], *row, *masks, *ends[1]] for row in ids]
+        ends = len(special_ids(tokenizer)[1])
+        rows = [
+            [*row[: len(row) - ends], *masks, *row[len(row) - ends :]] for row in rows
+        ]
         longest = max(map(len, rows))
         most = getattr(self.backbone, "max_sequence_length", None)
         if most is not None and longest > most:
@@ -211,11 +207,27 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
             )
         return rows
 
-    def _logits_at(self, positions, ids, inside, never):
+    def _padded(self, rows):
+        """Make arrays of rows, of one of few widths: ids, and what isn't padding."""
+        most = getattr(self.backbone, "max_sequence_length", None)
+        width = padded_width(max(map(len, rows)), most)
+        ids = np.full((len(rows), width), self.preprocessor.tokenizer.pad_token_id)
+        for row, values in zip(ids, rows, strict=True):
+            row[: len(values)] = values
+        lengths = np.array([*map(len, rows)])
+        return ids.astype("int32"), np.arange(width) < lengths[:, None]
+
+    def _never_written(self):
+        """List the ids that are no part of a text."""
+        tokenizer = self.preprocessor.tokenizer
+        own = [tokenizer.pad_token_id, tokenizer.mask_token_id]
+        return [*special_token_ids(tokenizer), *own]
+
+    def _logits_at(self, positions, ids, inside):
         inputs = {"token_ids": ids, "padding_mask": inside}
         inputs["mask_positions"] = positions.astype("int32")
         logits = self.predict_on_batch(inputs).astype("float64")
-        logits[..., never] = -np.inf
+        logits[..., self._never_written()] = -np.inf
         # A table may have more rows than there are tokens.
         logits[..., self.preprocessor.tokenizer.vocabulary_size() :] = -np.inf
         return logits - logits.max(-1, keepdims=True)
@@ -230,15 +242,15 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
     ) -> Any:
         """Estimate a bound on how unlikely texts are.
 
-        Of a text with `n` tokens `k` are masked, in each sample a different `k`, spread
+        Of a text with `n` tokens `k` are masked; the `k` of the samples are spread
         evenly over 1 to `n`. The sum of their cross-entropies, times `n / k`, is in the
-        mean over samples at least the negative log-likelihood of the text.
+        mean what the tokens cost when the model writes them one by one, in all orders.
 
         Args:
             texts: str or list of str.
             samples: int. The more, the less it varies.
             batch_size: int.
-            seed: int. The same gives the same masks.
+            seed: int. The same gives a text the same masks, whatever the others are.
 
         Returns:
             float64 NumPy array `(len(texts),)`, nats per token, special tokens not
@@ -259,42 +271,37 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
         """
         if isinstance(texts, str):
             return float(self.score([texts], samples, batch_size, seed)[0])
-        check_number("samples", samples, 1)
-        check_number("batch_size", batch_size, 1)
-        rng = np.random.default_rng(seed)
-        rows, tokenizer = self._rows_of(texts, 0), self.preprocessor.tokenizer
-        never = [*special_token_ids(tokenizer), tokenizer.mask_token_id]
-        found = []
-        for row in rows:
-            ids = np.array([row] * samples, "int32")
-            places = np.flatnonzero(~np.isin(row, never))
-            count = len(places)
-            if not count:
-                found.append(np.nan)
-                continue
-            begin = rng.integers(count)
-            ks = 1 + (begin + np.arange(samples) * count // samples) % count
-            order = np.argsort(rng.random((samples, count)), axis=1)
-            masked = np.zeros(ids.shape, bool)
-            masked[:, places] = order < ks[:, None]
-            losses = self._crossentropies(ids, masked, batch_size).sum(axis=1)
-            found.append((losses / ks).mean())
-        return np.array(found)
+        rows = self._rows_of(texts)
+        return np.array([self._score(row, samples, batch_size, seed) for row in rows])
 
-    def _crossentropies(self, ids, masked, batch_size):
-        """Compute the cross-entropy of each masked token, and 0 for others."""
+    def _score(self, row, samples, batch_size, seed):
+        places = np.flatnonzero(~np.isin(row, self._never_written()))
+        count = len(places)
+        if not count:
+            return np.nan
+        rng = np.random.default_rng(seed)  # a text's masks are its own
+        first = rng.integers(count)
+        masks = 1 + (first + np.arange(samples) * count // samples) % count
+        order = np.argsort(rng.random((samples, count)), axis=1)
+        ids, inside = self._padded([row] * samples)
+        masked = np.zeros(ids.shape, bool)
+        masked[:, places] = order < masks[:, None]
+        losses = self._crossentropies(ids, inside, masked, batch_size)
+        return ((losses * masked).sum(axis=1) / masks).mean()
+
+    def _crossentropies(self, ids, inside, masked, batch_size):
+        """Compute the cross-entropy of each token, of rows with these tokens masked."""
         mask_token_id = self.preprocessor.tokenizer.mask_token_id
-        found = np.zeros(ids.shape)
+        found = []
         for begin in range(0, len(ids), batch_size):
             part = slice(begin, begin + batch_size)
-            given = np.where(masked[part], mask_token_id, ids[part])
-            inside = np.ones(given.shape, bool)
-            inputs = {"token_ids": given.astype("int32"), "padding_mask": inside}
-            logits = self.predict_on_batch(inputs).astype("float64")
-            logits -= logits.max(-1, keepdims=True)
-            right = np.take_along_axis(logits, ids[part][..., None], -1)[..., 0]
-            found[part] = np.log(np.exp(logits).sum(-1)) - right
-        return found * masked
+            given = np.where(masked[part], mask_token_id, ids[part]).astype("int32")
+            rows = {"token_ids": given, "padding_mask": inside[part]}
+            states = self.backbone(rows, return_pooled=False, training=False)
+            # Of logits only the label's cross-entropy is kept.
+            scores = self.head(states["sequence_output"], targets=ids[part])
+            found.append(keras.ops.convert_to_numpy(scores)[..., 0])
+        return np.concatenate(found)
 
     def default_loss(self) -> DiffusionBound:
         return DiffusionBound()
@@ -306,23 +313,26 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
         return MDLM_RECIPE
 
 
-def _ends(tokenizer):
-    return tokenizer.start_token_id, tokenizer.end_token_id
+def _plan(count, size, steps):
+    """Say for each call which block of masks is open, and how many become tokens.
 
-
-def _padded(rows, tokenizer):
-    """Make arrays of rows: ids, what isn't padding, and what is masked."""
-    longest = max(map(len, rows))
-    ids = [row + [tokenizer.pad_token_id] * (longest - len(row)) for row in rows]
-    inside = [[True] * len(row) + [False] * (longest - len(row)) for row in rows]
-    ids = np.array(ids, "int32")
-    return ids, np.array(inside), ids == tokenizer.mask_token_id
-
-
-def _quotas(counts, calls):
-    """Tell how many tokens of each row are unmasked in each call, the most first."""
-    for call in range(calls):
-        yield counts // calls + (call < counts % calls)
+    Example: 5 masks in blocks of 3 are a block of 3 and one of 2. By 3 steps the first
+    one gets 2 calls and the second one 1: `[(0, 2), (0, 1), (1, 2)]`.
+    """
+    blocks = -(-count // size)
+    if steps is not None and steps < max(1, blocks):
+        raise ValueError(
+            f"`steps` must be at least 1, and one for each of the {blocks} blocks. "
+            f"Received: steps={steps}."
+        )
+    plan = []
+    for block in range(blocks):
+        masks = min(size, count - block * size)
+        calls = masks
+        if steps is not None:
+            calls = min(masks, steps // blocks + (block < steps % blocks))
+        plan += [(block, masks // calls + (k < masks % calls)) for k in range(calls)]
+    return plan
 
 
 def _choices(logits, order, temperature, rng):

@@ -82,7 +82,10 @@ class MaskedDiffusionLMPreprocessor(PackingPreprocessor):
             self.tokenizer.mask_token_id,
             self.lowest_rate,
             pad_token_id=self.tokenizer.pad_token_id,
-            unselectable_token_ids=special_token_ids(self.tokenizer),
+            unselectable_token_ids=[
+                *special_token_ids(self.tokenizer),
+                self.tokenizer.mask_token_id,
+            ],
             seed=self.seed,
         )
 

@@ -345,11 +345,11 @@ def masked_lm_head(
 
 
 def check_encoder(backbone: Model) -> None:
-    """Raise a `ValueError` unless a backbone's first state knows all of a row."""
+    """Raise a `ValueError` unless each state of a backbone knows all of a row."""
     ours = isinstance(backbone, EncoderBackbone)
     if not ours or backbone.causal:
         causal = " with causal=True" if ours else ""
         raise ValueError(
-            "`backbone` must be an `EncoderBackbone` that isn't causal, whose first "
-            f"state knows all of a row. Received: {type(backbone).__name__}{causal}."
+            "`backbone` must be an `EncoderBackbone` that isn't causal, whose states "
+            f"know all of a row. Received: {type(backbone).__name__}{causal}."
         )

@@ -128,7 +128,7 @@ def test_draws_are_those_of_tensorflow(seed, in_graph):
             random_uniform([4], seed, dtype=tf.float64),
             random_uniform([4], seed, 0.1, 0.5),
             random_uniform([], seed, -3, 1000, tf.int32),
-            random_uniform([5], seed, None, dtype=tf.int32),
+            random_uniform([5], seed, dtype=tf.int32),
             *split_seed(seed, 3),
             fold(seed, 5),
         ]

@@ -320,3 +320,34 @@ def test_rows_to_predict_are_of_like_length_and_come_back(pairs):
     assert [found[place] for place in places] == expected[:16]
     with pytest.raises(ValueError, match="equally many.* 29 and 30"):
         make().inputs((first, first[1:]))
+
+
+@pytest.mark.parametrize("buckets", [None, [64]])
+def test_predictions_are_padded_to_their_batch_or_to_a_bucket(buckets, monkeypatch):
+    preprocessor = TextClassifierPreprocessor(
+        tiny.make_tokenizer(), 200, buckets=buckets
+    )
+
+    def lengths(any_length):
+        texts = ["the " * 8, "the " * 130]
+        batches, _ = preprocessor.inputs(texts, 1, any_length=any_length)
+        return sorted(x["token_ids"].shape[1] for x in batches)
+
+    assert lengths(False) == ([12, 192] if buckets is None else [64, 200])
+    assert lengths(True) == ([12, 136] if buckets is None else [64, 200])
+    # It is asked for where no length is compiled.
+    asked, inputs = [], preprocessor.inputs
+
+    def watched(*args, any_length=False):
+        asked.append(any_length)
+        return inputs(*args, any_length=any_length)
+
+    monkeypatch.setattr(preprocessor, "inputs", watched)
+    backbone = tiny.make_backbone(num_layers=1, max_sequence_length=200)
+    for jit_compile in (False, True):
+        if jit_compile and keras.backend.backend() == "torch":
+            continue
+        model = tasks.TextClassifier(backbone, 2, preprocessor)
+        model.compile(jit_compile=jit_compile)
+        model.predict(["the"], verbose=0)
+        assert asked[-1] is not jit_compile

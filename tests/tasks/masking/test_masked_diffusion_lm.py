@@ -107,7 +107,7 @@ def test_tokens_are_written_in_order_of_certainty(order, block_length, monkeypat
     for before, after, positions, open_, best, certainty, quota in written:
         for row in range(3):
             new = np.flatnonzero(before[row] != after[row])
-            assert len(new) == quota[row] or quota[row] > open_[row].sum()
+            assert len(new) == quota[row]
             slots = np.flatnonzero(open_[row])
             sure = sorted(certainty[row, slots])[::-1][: len(new)]
             chosen = [k for k in slots if positions[row, k] in new]
@@ -150,25 +150,58 @@ def test_temperature_draws_from_the_probabilities():
 
 
 @pytest.mark.slow
-def test_score_is_the_mean_over_all_ways_to_mask():
+def test_score_is_the_mean_over_all_orders_of_writing():
     model = make()
     text = "the cat sat"
     ids = np.array([2, *(SIZE - len(WORDS) + WORDS.index(w) for w in text.split()), 3])
-    expected = []
-    for k in (1, 2, 3):
-        ways = [*itertools.combinations((1, 2, 3), k)]
-        for way in ways:
-            given = ids.copy()
-            given[[*way]] = 4
+    orders = [*itertools.permutations((1, 2, 3))]
+    total = 0
+    for order in orders:  # the chain rule, token after token
+        given = np.where(np.isin(np.arange(5), order), 4, ids)
+        for place in order:
             logits = log_probabilities(model({"token_ids": given[None]}))[0]
-            total = -sum(logits[place, ids[place]] for place in way)
-            expected.append(total / k / len(ways) / 3)
-    got = model.score(text, samples=3000, batch_size=1000)
-    assert got == pytest.approx(sum(expected), rel=0.02)
-    both = model.score([text, "", "a a"])
-    assert both[0] == pytest.approx(sum(expected), rel=0.2) and np.isnan(both[1])
-    # Every other way to chain the tokens gives at most what the bound says.
-    assert np.array_equal(both[2:], model.score([text, "", "a a"])[2:])
+            total -= logits[place, ids[place]]
+            given[place] = ids[place]
+    expected = total / len(orders) / 3
+    assert model.score(text, samples=3000, batch_size=1000) == pytest.approx(
+        expected, rel=0.02
+    )
+    alone = model.score(text)
+    both = model.score(["a a [MASK]", "", text], batch_size=7)
+    assert both[2] == pytest.approx(alone, rel=1e-5) and np.isnan(both[1])
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("count", "size", "steps", "plan"),
+    [
+        (5, 3, 3, [(0, 2), (0, 1), (1, 2)]),
+        (5, 3, None, [(0, 1), (0, 1), (0, 1), (1, 1), (1, 1)]),
+        (5, 5, 2, [(0, 3), (0, 2)]),
+        (2, 4, 9, [(0, 1), (0, 1)]),
+        (0, 4, 1, []),
+    ],
+)
+def test_a_plan_writes_each_mask_once(count, size, steps, plan):
+    assert masked_diffusion_lm._plan(count, size, steps) == plan
+
+
+@pytest.mark.slow
+def test_what_becomes_of_a_text_does_not_depend_on_the_others():
+    model = make()
+    for settings in ({}, {"block_length": 2}, {"block_length": 2, "steps": 4}):
+        alone = model.generate("the cat [MASK]", 3, **settings)
+        others = ["a dog [MASK] [MASK] [MASK]", "", "the cat [MASK]"]
+        assert model.generate(others, 3, **settings)[2] == alone
+
+
+@pytest.mark.slow
+def test_mask_tokens_of_texts_are_no_targets():
+    model = make()
+    x, ids, weights = model.preprocessor(["the [MASK] cat sat"] * 64)
+    masks = np.asarray(ids)[:, 2]
+    assert (masks == -1).all() and (np.asarray(weights)[:, 2] == 0).all()
+    assert (np.asarray(x["token_ids"])[:, 2] == 4).all()
 
 
 def test_refused():

@@ -184,7 +184,9 @@ def length_buckets(buckets: Sequence[int] | None, sequence_length: int) -> list[
 
 def every_length(sequence_length: int) -> list[int]:
     """List the lengths that rows are padded to where none is compiled for itself."""
-    return [*range(8, sequence_length, 8), sequence_length]
+    return sorted(
+        {*length_buckets(None, sequence_length), *range(8, sequence_length, 8)}
+    )
 
 
 def pad_rows(
