@@ -11,6 +11,7 @@ from keras_bertfam.corpus import python_documentation
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.tasks import (
     CausalLM,
+    MaskedDiffusionLM,
     MaskedLM,
     MaskedLMPreprocessor,
     MaskedLMSentencePair,
@@ -66,6 +67,15 @@ def test_masked_lm(text_file):
     run_example("pretrain_masked_lm", text_file)
     assert MaskedLM.from_preset("my_bert").fill_mask("the [MASK] .", top_k=1)[0]
     assert sorted(os.listdir(".")) == ["my_bert", "text.txt"]
+
+
+@pytest.mark.slow
+def test_diffusion(text_file, capsys):
+    model = run_example("pretrain_diffusion", text_file)
+    written = [x for x in capsys.readouterr().out.splitlines() if " steps: the" in x]
+    assert len(written) == 4
+    loaded = MaskedDiffusionLM.from_preset("my_diffusion")
+    assert loaded.generate("a", 3, seed=1) == model.generate("a", 3, seed=1)
 
 
 def load_main(name):
