@@ -279,6 +279,9 @@ class DisentangledSelfAttention(SelfAttention):
         else:
             parts = self._projected(ops.expand_dims(table, 0), None, self.qkv)
             position_query, position_key, _ = (part[0] for part in parts)
+        # PyTorch multiplies equal dtypes only, and a map of policies may give others.
+        position_query = ops.cast(position_query, query.dtype)
+        position_key = ops.cast(position_key, query.dtype)
         count = ops.shape(key)[1]
         columns = "bqhd,rhd->bhqr"
         to_position = ops.einsum(
