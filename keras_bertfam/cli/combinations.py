@@ -21,7 +21,7 @@ _EXCLUDES = {
 _KEEPING_CASE = ("CamembertTokenizer", "XLMRobertaTokenizer")
 # Whose attention, or number of stacks, no other task's encoder has.
 _OWN_TRUNKS = ("TextToText", "PermutationLM")
-# Or with masks of single tokens only.
+# Without masks, or with masks of single tokens at rates of their own.
 _WITHOUT_STRATEGIES = (
     "CausalLM",
     "TextToText",

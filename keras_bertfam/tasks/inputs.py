@@ -17,7 +17,7 @@ from keras_bertfam.layers.data.pipelines import (
     remembered_count,
 )
 from keras_bertfam.layers.data.value_ranges import FINITE, Range, check_ranges
-from keras_bertfam.tasks.losses import MaskedCrossentropy
+from keras_bertfam.tasks.losses import DiffusionBound, MaskedCrossentropy
 from keras_bertfam.types import Model, TFDataset
 
 
@@ -151,6 +151,7 @@ _SIDES = ("", "encoder_", "decoder_")
 _TOWERS = ("query_", "passage_")
 _LABELS = {
     "token": lambda task: _token(task.backbone),
+    "token or -1": lambda task: _token(task.backbone)._replace(least=-1),
     "class": lambda task: Range("num_classes", task.num_classes),
     "pair": lambda task: Range("classes", 2),
     "choice": lambda task: Range("choices", axis=1),
@@ -281,5 +282,5 @@ def _takes_numbers(loss):
     if isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
         return loss.ignore_class is None
     return loss in (None, "sparse_categorical_crossentropy") or isinstance(
-        loss, MaskedCrossentropy
+        loss, MaskedCrossentropy | DiffusionBound
     )

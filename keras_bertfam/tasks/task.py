@@ -102,9 +102,10 @@ class PretrainingTask(
     `keras.Model`, not a functional one.
 
     Attributes:
-        label_kind: what labels number, `"token"`, `"class"`, `"pair"`, `"choice"` or
-            `"place"` in a row, or a dict of these by output; `"number"` where they
-            are measures. `fit()` refuses what is none. `None` asks for no labels.
+        label_kind: what labels number, `"token"`, `"token or -1"`, `"class"`,
+            `"pair"`, `"choice"` or `"place"` in a row, or a dict of these by output;
+            `"number"` where they are measures. `fit()` refuses what is none. `None`
+            asks for no labels.
         extra_inputs: names of what an exported model takes besides the inputs of the
             backbone: rows of int32, and of bool if it's a mask.
         reads_labels: whether `call` takes `labels` among its inputs, in steps of

@@ -42,9 +42,9 @@ class DiffuseTokens(WordLayer):
     layer([[101, 7592, 1010, 2026, 3899, 102]], seed=[0, 1])
     ```
 
-    References: [Nie et al., 2025](https://arxiv.org/abs/2502.09992), equation 3, and
-    its released code; of the rates in a batch [Sahoo et al., 2024]
-    (https://arxiv.org/abs/2406.07524) and its released code.
+    References: [Nie et al., 2025](https://arxiv.org/abs/2502.09992), equation 3;
+    [Sahoo et al., 2024](https://arxiv.org/abs/2406.07524), whose released code spreads
+    the rates of a batch.
     """
 
     rate_name = "lowest_rate"

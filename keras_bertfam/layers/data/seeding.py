@@ -23,8 +23,8 @@ def random_uniform(
 ) -> TFTensor:
     """Draw as `tf.random.stateless_uniform` with `alg="philox"` does, to the bit.
 
-    That puts fifty operations into a graph for each draw, and this ten: they were a
-    tenth of the time that pipelines took to build.
+    That puts fifty operations into a graph for each draw, and this sixteen. They took a
+    tenth of the time in which pipelines are built.
 
     Args:
         shape: ints, or an int tensor.

@@ -23,19 +23,21 @@ _FAILED = re.compile(
 
 
 class Range(NamedTuple):
-    """The values that an array may have: whole numbers from 0, or finite ones.
+    """The values that an array may have: whole numbers, or finite ones.
 
     Attributes:
         name: str. What the limit is, for errors.
         limit: int or `None`. Values must be below it.
         axis: int or `None`. The axis of `token_ids` whose size is the limit.
         whole: bool. `False` for any finite numbers.
+        least: int. Of whole numbers, the least.
     """
 
     name: str = ""
     limit: int | None = None
     axis: int | None = None
     whole: bool = True
+    least: int = 0
 
 
 FINITE = Range(whole=False)
@@ -138,6 +140,9 @@ def _may_be_wrong(value, allowed):
 
 def _fits(check):
     values, limit = check.values, check.limit
+    if least := check.range.least:
+        values -= tf.cast(least, values.dtype)
+        limit = None if limit is None else limit - least
     if not values.dtype.is_integer:
         fits = tf.math.is_finite(values)
         if check.range.whole:
@@ -161,10 +166,11 @@ def _refuse(checks, limits, *arrays):
         with np.errstate(invalid="ignore"):
             fits = np.isfinite(values)
             if check.range.whole:
-                expected = "whole numbers from 0"
-                fits &= (values >= 0) & (values == np.floor(values))
+                least = check.range.least
+                expected = f"whole numbers from {least}"
+                fits &= (values >= least) & (values == np.floor(values))
             if check.limit is not None:
-                expected = f"whole numbers in [0, {check.range.name}={limit})"
+                expected = f"whole numbers in [{least}, {check.range.name}={limit})"
                 fits &= values < limit
         if not fits.all():
             place = tuple(np.argwhere(~fits)[0])

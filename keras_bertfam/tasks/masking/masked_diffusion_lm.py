@@ -78,7 +78,7 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
     """
 
     preprocessor_cls = MaskedDiffusionLMPreprocessor
-    label_kind = "token"
+    label_kind = "token or -1"
     extra_inputs = ("mask_positions",)
     reads_labels = True
 

@@ -16,10 +16,12 @@ from keras_bertfam.tasks import (
 )
 from keras_bertfam.tasks.losses import DiffusionBound
 from keras_bertfam.tasks.masking import masked_diffusion_lm
+from tests import every_task as every
 from tests import tiny_masked_lm
 from tests.tiny_masked_lm import SPECIALS, WORDS
 
 SIZE = len(SPECIALS) + len(WORDS)
+WITH_MASKS = [kind for kind in every.KINDS if kind not in every.WITHOUT_MASKS]
 
 
 def make(length=16, more_rows=0):
@@ -237,3 +239,32 @@ def test_the_head_of_a_masked_language_model_is_taken(tmp_path):
     )
     bias = ops.convert_to_numpy(taken.head.bias)
     np.testing.assert_array_equal(bias, np.arange(float(SIZE)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", [k for k in every.KINDS if k not in every.WITHOUT_MASKS]
+)
+def test_any_tokenizer(kind):
+    model = every.make("MaskedDiffusionLM", kind)
+    mask, text = model.preprocessor.tokenizer.mask_token, every.TEXTS[0]
+    assert model.generate(text, 0) == text
+    written = model.generate([text, f"{text} {mask}", ""], 3, steps=2)
+    assert written[0].startswith(text) and len(written[0]) > len(text)
+    assert not any(mask in x for x in written) and not written[2].startswith(text)
+    scores = model.score([text, ""])
+    assert 0 < scores[0] < 20 and np.isnan(scores[1])
+
+
+@pytest.mark.parametrize("wrong", [-2, SIZE])
+def test_labels_that_are_no_tokens_are_refused(wrong):
+    model = make()
+    x, ids, weights = model.preprocessor(["the cat", "a dog"])
+    x = {name: np.asarray(value) for name, value in x.items()}
+    ids = np.array(ids)
+    model.evaluate(x, ids, sample_weight=np.asarray(weights), verbose=0)
+    ids[1, 2] = wrong
+    message = rf"`y` must be whole numbers in \[-1, vocabulary_size={SIZE}\).*{wrong}"
+    for call in (model.fit, model.evaluate, model.train_on_batch):
+        with pytest.raises(ValueError, match=message):
+            call(x, ids, sample_weight=np.asarray(weights))
