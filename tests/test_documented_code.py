@@ -21,6 +21,8 @@ from keras_bertfam.models import BertBackbone
 from keras_bertfam.presets import inspection
 from keras_bertfam.presets.families import BACKBONES
 from keras_bertfam.tasks import (
+    MaskedDiffusionLM,
+    MaskedDiffusionLMPreprocessor,
     MaskedLM,
     MaskedLMPreprocessor,
     TokenClassifier,
@@ -99,9 +101,12 @@ def files(tmp_path_factory):
     tokenizer = BertTokenizer(str(folder / "vocab.txt"), lowercase=True)
     sizes = {"num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16}
     tiny_corpus.prepare(folder / "prepared", tokenizer, [text] * 60)
-    backbone = BertBackbone(len(VOCABULARY), 2, max_sequence_length=32, **sizes)
+    backbone = BertBackbone(len(VOCABULARY), 2, max_sequence_length=64, **sizes)
     preprocessor = MaskedLMPreprocessor(tokenizer, sequence_length=32)
     MaskedLM(backbone, preprocessor).save_to_preset(str(folder / "my_bert"))
+    diffused = MaskedDiffusionLMPreprocessor(tokenizer, sequence_length=32)
+    diffusion = MaskedDiffusionLM(backbone, diffused)
+    diffusion.save_to_preset(str(folder / "my_diffusion"))
     words = TokenClassifierPreprocessor(tokenizer, 32, label_names=["O", "B-a", "I-a"])
     tagger = TokenClassifier(backbone, preprocessor=words)
     tagger.save_to_preset(str(folder / "my_tagger"))
