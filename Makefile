@@ -90,9 +90,10 @@ docs: $(VENV)/.with-dev ## Build the site of docs/ into build/site.
 	$(run) -m mkdocs build --strict --quiet
 
 .PHONY: docs-gallery
-docs-gallery: $(VENV)/.with-dev ## Make the pictures of the site's gallery, and the site.
+docs-gallery: $(VENV)/.with-dev $(VENV)/.with-bench ## Make the pictures of the site's gallery, and the site.
 	mkdir -p build/gallery
-	cd build && TF_CPP_MIN_LOG_LEVEL=3 $(abspath $(run)) ../docs/gallery.py
+	cd build && for page in gallery senses; do \
+		TF_CPP_MIN_LOG_LEVEL=3 $(abspath $(run)) ../docs/$$page.py || exit; done
 	$(MAKE) docs
 
 .PHONY: bench

@@ -15,7 +15,9 @@ from pygments.formatters import HtmlFormatter
 
 DOCS = pathlib.Path(__file__).parent
 PICTURES = DOCS.parent / "build" / "gallery"
-SCRIPTS = ("tutorials/*.py", "gallery.py")
+# These have pictures, and no notebooks.
+GALLERY = ("gallery.py", "senses.py")
+SCRIPTS = ("tutorials/*.py", *GALLERY)
 _CELL = re.compile(r"^# %%( \[markdown\])?\n", re.MULTILINE)
 _PICTURE = re.compile(r'"gallery/([\w.-]+)"')
 
@@ -53,7 +55,7 @@ def as_page(parts, stem):
     for kind, text in parts:
         blocks.append(text if kind == "markdown" else f"```python\n{text}\n```")
         blocks += [_shown(name) for name in _PICTURE.findall(text) if kind == "code"]
-    if stem != "gallery":
+    if f"{stem}.py" not in GALLERY:
         links = f"*As [a notebook]({stem}.ipynb), or [a script]({stem}.py).*"
         blocks.insert(1, links)
     return "\n\n".join(blocks) + "\n"

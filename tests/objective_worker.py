@@ -37,10 +37,13 @@ from tests import (
 from tests.resume_worker import At, Recorder
 
 OBJECTIVES = {
+    "autoencoder": tiny_masked_lm.of("DenoisingAutoencoder"),
     "bidirectional_lm": tiny_bidirectional_lm,
+    "diffusion": tiny_masked_lm.of("MaskedDiffusionLM"),
     "distillation": tiny_distiller,
     "dual_encoder": tiny_dual_encoder,
     "knowledge_augmented": tiny_passage_tasks.realm,
+    "masked_autoencoder": tiny_masked_lm.of("MaskedAutoencoder"),
     "open_questions": tiny_passage_tasks.open_questions,
     "permutation_lm": tiny_permutation_lm,
     "recurrent_lm": tiny_recurrent_lm,

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "keras_bertfam"
 PLACES = {
     "README": ["README.md"],
     "guides": ["docs/*.md", "docs/coming_from/*.md", "docs/papers/*.md"],
-    "tutorials": ["docs/tutorials/*.py", "docs/gallery.py"],
+    "tutorials": ["docs/tutorials/*.py", "docs/gallery.py", "docs/senses.py"],
     "examples": ["examples/**/*.py"],
     "benchmarks": ["benchmarks/**/*.py"],
 }

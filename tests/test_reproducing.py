@@ -21,7 +21,9 @@ from keras_bertfam.cli.reproduce import (
 )
 from keras_bertfam.cli.reproduce.paper_tables import names, read_table
 from keras_bertfam.cli.runs import PretrainingRun
-from tests import tiny_sentence_pair, tiny_text_to_text
+from keras_bertfam.tasks.losses import token_crossentropy
+from keras_bertfam.tokenizers.pipeline_ops import special_token_ids
+from tests import every_task, tiny_sentence_pair, tiny_text_to_text
 
 TABLE = """
 source: ours
@@ -280,6 +282,32 @@ def test_accuracy_and_perplexity_by_logits():
     found = measures.measure(trained, ["masked_accuracy", "masked_perplexity"])
     np.testing.assert_allclose(found["masked_perplexity"], 21, rtol=1e-5)
     assert found["masked_accuracy"] == 0  # the first is padding
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+@pytest.mark.parametrize("task", ["CausalLM", "MaskedDiffusionLM"])
+def test_nats_per_token(task):
+    """Of a causal model from its logits; the bound of one that guesses is ln V."""
+    model = every_task.make(task, "bert")
+    documents = tiny_sentence_pair.documents(960)
+    if task == "MaskedDiffusionLM":
+        model.set_weights([np.zeros_like(each) for each in model.get_weights()])
+        found = measures.nats_per_token(model, documents)
+        assert found == pytest.approx(np.log(model.backbone.vocabulary_size), rel=0.03)
+        return
+    total = count = ends = 0
+    specials = special_token_ids(model.preprocessor.tokenizer)
+    rows = model.preprocessor.dataset(documents, 32, training=False)
+    for x, y, weights in rows.as_numpy_iterator():
+        losses = token_crossentropy(y, model(x, training=False))
+        kept = (weights > 0) & ~np.isin(y, specials)
+        total += np.sum(keras.ops.convert_to_numpy(losses)[kept])
+        count += np.sum(kept)
+        ends += np.sum((weights > 0) & ~kept)
+    assert ends
+    found = measures.nats_per_token(model, documents)
+    assert found == pytest.approx(total / count, rel=1e-5)
 
 
 @pytest.mark.slow

@@ -1,16 +1,28 @@
-"""A real masked language model and real data, small enough to run anywhere."""
+"""A real masked language model and real data, small enough to run anywhere.
+
+`of` gives another task in its place.
+"""
+
+import functools
+import types
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam import tasks
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import BertBackbone
 from keras_bertfam.optimizers import pretraining_optimizer
-from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
 
 WORDS = "the a cat dog sat ran on in mat hat and saw by tree red blue".split()
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+# Of the highest rates only, so that a bound of few rows varies little.
+RATES = {
+    "MaskedLM": {"mask_selection_rate": 0.3},
+    "MaskedDiffusionLM": {"lowest_rate": 0.5},
+}
 
 
 def documents(count=60):
@@ -20,9 +32,11 @@ def documents(count=60):
     return tf.data.Dataset.from_tensor_slices(texts)
 
 
-def make_model(dropout=0.0, total_steps=40, **compile):
+def make_model(dropout=0.0, total_steps=40, task="MaskedLM", **compile):
     keras.utils.set_random_seed(3)
-    tokenizer = BertTokenizer([*SPECIALS, *WORDS], lowercase=True)
+    # Whole words, which autoencoders hide, take a vocabulary that marks them.
+    marks = [] if task == "MaskedLM" else ["##s"]
+    tokenizer = BertTokenizer([*SPECIALS, *WORDS, *marks], lowercase=True)
     backbone = BertBackbone(
         tokenizer.vocabulary_size(),
         num_layers=1,
@@ -33,10 +47,10 @@ def make_model(dropout=0.0, total_steps=40, **compile):
         dropout=dropout,
         dtype=keras.config.dtype_policy(),
     )
-    preprocessor = MaskedLMPreprocessor(
-        tokenizer, sequence_length=16, mask_selection_rate=0.3
+    preprocessor = getattr(tasks, f"{task}Preprocessor")(
+        tokenizer, sequence_length=16, **RATES.get(task, {})
     )
-    model = MaskedLM(backbone, preprocessor)
+    model = getattr(tasks, task)(backbone, preprocessor)
     model.compile(
         optimizer=pretraining_optimizer(1e-2, total_steps, 2, global_clipnorm=0.05),
         jit_compile=keras.backend.backend() == "jax",
@@ -50,6 +64,12 @@ def stream(model, batch_size=8, **kwargs):
     return model.preprocessor.dataset(
         documents(), batch_size, packing="doc", break_lines=False, **kwargs
     )
+
+
+def of(task):
+    """Give what this module has, of another task whose rows are texts."""
+    make = functools.partial(make_model, task=task)
+    return types.SimpleNamespace(make_model=make, stream=stream)
 
 
 class StepLosses(keras.callbacks.Callback):

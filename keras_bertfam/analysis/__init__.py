@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from keras_bertfam.analysis.probes.probe import probe
     from keras_bertfam.analysis.reliability import calibration
     from keras_bertfam.analysis.saliency import token_saliency
+    from keras_bertfam.analysis.static_vectors import (
+        read_static_vectors,
+        train_static_vectors,
+    )
     from keras_bertfam.analysis.word_states import embed_words
 
 __all__ = [
@@ -37,7 +41,9 @@ __all__ = [
     "prune_heads",
     "pruning_curve",
     "pseudo_log_likelihood",
+    "read_static_vectors",
     "token_saliency",
+    "train_static_vectors",
     "word_vectors",
 ]
 

@@ -14,6 +14,7 @@ from keras_bertfam import tasks
 from keras_bertfam.cli.reproduce import labelled
 from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.corpus import python_docstrings
+from keras_bertfam.tokenizers.pipeline_ops import special_token_ids
 from keras_bertfam.types import Model, TFDataset
 
 # What is learned to be told apart: the docstrings of these packages.
@@ -88,6 +89,28 @@ def masked_logits(
     return np.concatenate(targets), np.concatenate(logits)
 
 
+def nats_per_token(model: Model, documents: TFDataset) -> float:
+    """Compute what a token of documents costs, at most.
+
+    It is exact of a `CausalLM`, and a bound of a `MaskedDiffusionLM`. Tokens that mark
+    the ends of texts aren't counted.
+
+    Args:
+        model: a `CausalLM` or a `MaskedDiffusionLM`.
+        documents: `tf.data.Dataset` of strings, or a prepared corpus. The first 6,400
+            rows are used.
+
+    Returns:
+        Float, the mean of the negative log-likelihoods.
+    """
+    specials = special_token_ids(model.preprocessor.tokenizer)
+    data = model.preprocessor.dataset(documents, _BATCH, training=False)
+    batches = data.take(_MOST_BATCHES).as_numpy_iterator()
+    of_text = ((x, y, np.where(np.isin(y, specials), 0, w)) for x, y, w in batches)
+    loss: float = model.evaluate(of_text, verbose=0, return_dict=True)["loss"]
+    return loss
+
+
 def docstring_parts() -> list[tuple[list[str], list[str]]]:
     """Give docstrings and their packages: a fifth to test on, and the others."""
     examples = python_docstrings(PACKAGES)
@@ -114,6 +137,13 @@ def _masked_perplexity(trained):
     top = logits.max(-1, keepdims=True)
     totals = top[:, 0] + np.log(np.exp(logits - top).sum(-1))
     return np.exp(np.mean(totals - logits[np.arange(len(targets)), targets]))
+
+
+def _token_nats(trained):
+    whole = (tasks.CausalLM, tasks.MaskedDiffusionLM)
+    if not isinstance(trained.model, whole):
+        return None
+    return nats_per_token(trained.model, trained.held_out)
 
 
 def _sentence_accuracy(objective, trained):
@@ -239,6 +269,7 @@ class Measure:
 MEASURES = {
     "masked_accuracy": Measure("masked accuracy", _masked_accuracy, True),
     "masked_perplexity": Measure("masked perplexity", _masked_perplexity),
+    "token_nats": Measure("nats per token", _token_nats),
     "nsp_accuracy": Measure(
         "NSP accuracy", functools.partial(_sentence_accuracy, "nsp"), True
     ),
@@ -270,12 +301,13 @@ def measure(trained: Trained, names: Sequence[str]) -> dict[str, float | int | N
     Args:
         trained: `Trained`.
         names: keys of `MEASURES`: on held-out text, the accuracy and perplexity of
-            15 % of its tokens, masked as in BERT, of an even mixture of true and
-            false next sentences, and of swapped segments; the accuracy of telling
-            which of four packages a docstring is from, by the means of frozen
-            states, and fine-tuned for three epochs; how many parameters the backbone
-            has, here and in the paper's size; how many tokens a decoder's
-            targets have; and what `labelled.score` gives of labelled data.
+            15 % of its tokens, masked as in BERT; the nats per token of a task that
+            models whole texts; the accuracy of an even mixture of true and false next
+            sentences, and of swapped segments; the accuracy of telling which of four
+            packages a docstring is from, by the means of frozen states, and fine-tuned
+            for three epochs; how many parameters the backbone has, here and in the
+            paper's size; how many tokens a decoder's targets have; and what
+            `labelled.score` gives of labelled data.
 
     Returns:
         Dict from names to numbers, or `None` where a number makes no sense.

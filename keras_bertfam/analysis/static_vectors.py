@@ -1,0 +1,211 @@
+"""Static vectors of words, the same wherever a word stands: read, or trained."""
+
+import collections
+import gzip
+import itertools
+import os
+import struct
+from typing import Any
+
+import numpy as np
+
+from keras_bertfam.analysis.word_states import words_of
+from keras_bertfam.arguments import checked
+from keras_bertfam.number_ranges import check_number
+from keras_bertfam.types import Path
+
+_FASTTEXT = struct.pack("<i", 793712314)  # what Facebook's own files begin with
+# gensim leaves out in silence what a text has beyond so many words.
+_MOST_WORDS = 10_000
+
+
+@checked
+def read_static_vectors(path: Path, limit: int | None = None) -> Any:
+    """Read vectors of words that GloVe, word2vec or fastText wrote.
+
+    The file says which it is: GloVe's text has a word and its numbers on each line,
+    that of word2vec and fastText (`.vec`) a line before with their counts, and there
+    are the binary files of word2vec and of fastText (`.bin`). All may be compressed by
+    gzip, their names ending in `.gz`.
+
+    Args:
+        path: str or path of the file.
+        limit: int. Only the first words, which in published files are the most
+            frequent; `None` for all. fastText's binary files have no such part.
+
+    Returns:
+        A `gensim.models.KeyedVectors`: `most_similar("play")` gives neighbours,
+        `["play"]` a float32 array `(dim,)`. Of fastText's binary files one that knows
+        vectors of all words, by their parts.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: for a file that is none of these or is damaged, and for `limit` of a
+            binary file of fastText.
+        ImportError: without gensim, which the `vectors` extra has.
+
+    Example:
+
+    ```python
+    with open("glove.txt", "w") as file:
+        file.write("cat 0.1 0.9\\ndog 0.2 0.8\\nred -0.7 0.1\\n")
+    vectors = keras_bertfam.analysis.read_static_vectors("glove.txt")
+    vectors.most_similar("cat", topn=1)[0][0]  # "dog"
+    ```
+
+    References: [Pennington et al., 2014](https://aclanthology.org/D14-1162/);
+    [Mikolov et al., 2013](https://arxiv.org/abs/1310.4546); [Bojanowski et al.,
+    2016](https://arxiv.org/abs/1607.04606).
+    """
+    from gensim.models import KeyedVectors, fasttext
+
+    path = os.fspath(path)
+    if limit is not None:
+        check_number("limit", limit, 1)
+    with _opened(path) as file:
+        begin, second = file.readline(), file.readline()
+    if begin.startswith(_FASTTEXT) and limit is not None:
+        raise ValueError(
+            f"`limit` must be `None` for fastText's binary files. Received: {limit}."
+        )
+    try:
+        if begin.startswith(_FASTTEXT):
+            return fasttext.load_facebook_vectors(path)
+        counts = _counts(begin)
+        if counts is not None and not _is_text(second, counts[1]):
+            return KeyedVectors.load_word2vec_format(path, binary=True, limit=limit)
+        return _read_text(path, counts, limit)
+    except (ArithmeticError, AssertionError, EOFError, LookupError) as error:
+        raise ValueError(f"{path} is damaged: {error}.") from error
+    except (NotImplementedError, ValueError, struct.error) as error:
+        raise ValueError(
+            f"`path` must be a file of GloVe, word2vec or fastText. Received: {path}. "
+            f"{error}."
+        ) from error
+
+
+def _opened(path):
+    return gzip.open(path) if path.endswith(".gz") else open(path, "rb")
+
+
+def _counts(line):
+    """Give the numbers of words and of dimensions, if a file's first line has them."""
+    parts = line.split()
+    return [*map(int, parts)] if len(parts) == 2 and line[:1].isdigit() else None
+
+
+def _is_text(line, dim):
+    try:
+        return len(_parts(line, dim)[1]) == dim
+    except ValueError:
+        return False
+
+
+def _parts(line, dim):
+    """Split a line into a word, in which there may be spaces, and its numbers."""
+    word, *numbers = line.decode().rstrip(" \n\r").rsplit(" ", dim)
+    return word, np.array(numbers, "float32")
+
+
+def _read_text(path, counts, limit):
+    from gensim.models import KeyedVectors
+
+    found: dict[str, np.ndarray] = {}
+    with _opened(path) as file:
+        if counts is None:
+            dim = len(file.readline().split()) - 1
+            file.seek(0)
+        else:
+            file.readline()
+            dim = counts[1]
+        for number, line in enumerate(itertools.islice(file, limit)):
+            word, numbers = _parts(line, dim)
+            if not dim or len(numbers) != dim or not np.isfinite(numbers).all():
+                raise ValueError(
+                    f"Vector {number} must have {dim or 'some'} finite numbers."
+                )
+            # Published files have some words twice; the first are the more frequent.
+            found.setdefault(word, numbers)
+    if limit is None and counts is not None and number + 1 != counts[0]:
+        raise EOFError(f"{counts[0]} vectors should be there, {number + 1} are")
+    vectors = KeyedVectors(dim)
+    vectors.add_vectors([*found], np.stack([*found.values()]))
+    return vectors
+
+
+@checked
+def train_static_vectors(
+    documents: Any,
+    dim: int = 100,
+    *,
+    window: int = 5,
+    min_frequency: int = 5,
+    num_negatives: int = 5,
+    epochs: int = 5,
+    learning_rate: float = 0.025,
+    match_case: bool = False,
+    seed: int = 0,
+) -> Any:
+    """Train vectors of words on documents: skip-gram with negative sampling.
+
+    Args:
+        documents: list of str, split into words as `word_vectors` does, or of lists of
+            words.
+        dim: int. The width of a vector.
+        window: int. Up to so many words on either side are predicted.
+        min_frequency: int. Rarer words have no vector.
+        num_negatives: int. Wrong words for a right one.
+        epochs: int.
+        learning_rate: float, which falls linearly.
+        match_case: bool. Whether `Bank` is another word than `bank`.
+        seed: int. The same gives the same vectors.
+
+    Returns:
+        A `gensim.models.KeyedVectors`, see `read_static_vectors`.
+
+    Raises:
+        ValueError: if no word is frequent enough.
+        ImportError: without gensim, which the `vectors` extra has.
+
+    Example:
+
+    ```python
+    texts = keras_bertfam.corpus.python_documentation()
+    vectors = keras_bertfam.analysis.train_static_vectors(texts, dim=16, epochs=1)
+    vectors.most_similar("object", topn=5)
+    ```
+
+    Reference: [Mikolov et al., 2013](https://arxiv.org/abs/1310.4546), section 2.2; its
+    released code for what is by default.
+    """
+    from gensim.models import Word2Vec
+
+    check_number("window", window, 1)
+    same = str if match_case else str.casefold
+    texts = [[*map(same, words)] for words in words_of(documents)]
+    parts = [
+        text[k : k + _MOST_WORDS]
+        for text in texts
+        for k in range(0, len(text), _MOST_WORDS)
+    ]
+    counts = collections.Counter(itertools.chain.from_iterable(texts))
+    most = max(counts.values(), default=0)
+    if most < max(min_frequency, 1):
+        raise ValueError(
+            f"`documents` must have a word at least {max(min_frequency, 1)} times, see "
+            f"`min_frequency`. Received: at most {most} times."
+        )
+    # One thread, as the order of updates differs with several.
+    trained = Word2Vec(
+        parts,
+        vector_size=dim,
+        alpha=learning_rate,
+        window=window,
+        min_count=min_frequency,
+        negative=num_negatives,
+        epochs=epochs,
+        seed=seed,
+        sg=1,
+        workers=1,
+    )
+    return trained.wv
