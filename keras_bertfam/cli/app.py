@@ -183,6 +183,55 @@ def reproduce(
     typer.echo(f"\nWrote {output}: table.md, table.png, results.json, presets.")
 
 
+@_command()
+def adapt(
+    files: Annotated[
+        list[str], typer.Argument(help="Text files of a domain, or a prepared corpus.")
+    ],
+    preset: Annotated[str, typer.Option(help="Of a masked language model.")],
+    held_out: Annotated[
+        list[str], typer.Option(help="Text of the domain to measure on.")
+    ],
+    task: Annotated[
+        str | None, typer.Option(help="To fine-tune on, as of finetune.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="The task's folder, or a file of yours.")
+    ] = None,
+    text: Annotated[
+        list[str] | None, typer.Option(help="Column of the texts in your file.")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Column of the labels in your file.")
+    ] = None,
+    search: Annotated[
+        bool, typer.Option("--search", help="Fine-tune by the whole published grid.")
+    ] = False,
+    steps: Annotated[int, typer.Option(help="Updates on the domain.")] = 1000,
+    seeds: Annotated[int, typer.Option(help="Runs of each way.")] = 3,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Setting of both runs, such as batch_size=64."),
+    ] = None,
+    output: Annotated[str, typer.Option(help="Folder.")] = "adapted",
+) -> None:
+    """Compare a preset on a domain: as it is, trained further, and from scratch."""
+    with _errors_as_messages():
+        own: dict[str, Any] = {"text": text or None, "label": label}
+        inputs.check_adapting(files, preset, held_out, output, steps, seeds)
+        inputs.check_finetuning(preset, task, data, None, **own, validation=None)
+        changes = dict(map(as_setting, change or ()))
+        with screen.loading():
+            from keras_bertfam.cli import adapting
+        runs = adapting.runs_of(files, preset, steps, changes)
+        labelled = {"task": task, "data": data, **own, "search": search}
+        scores = adapting.adapt(
+            runs, preset, held_out, output, seeds, labelled, typer.echo
+        )
+    typer.echo(f"\n{adapting.table(scores)}")
+    typer.echo(f"\nWrote {output}: table.md, table.png, results.json, presets.")
+
+
 def _as_number(text):
     try:
         return float(text)

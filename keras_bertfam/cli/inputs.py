@@ -207,6 +207,24 @@ def check_finetuning(
         get_task(task)
 
 
+def check_adapting(
+    files: Sequence[str],
+    preset: str,
+    held_out: Sequence[str],
+    output: str,
+    steps: int,
+    seeds: int,
+) -> None:
+    """Check what is to be adapted; see `adapting.adapt`."""
+    check_files("files", files)
+    check_files("held_out", held_out)
+    check_findable(preset)
+    folders.check_destination(output)
+    for name, value in (("steps", steps), ("seeds", seeds)):
+        if value < 1:
+            raise ValueError(f"`{name}` must be at least 1. Received: {value}.")
+
+
 def check_something(task: Any, data: Any) -> None:
     """Raise a `ValueError` if there is neither a task nor a table."""
     if task is None and data is None:

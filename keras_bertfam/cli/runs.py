@@ -247,15 +247,28 @@ class PretrainingRun:
             )
         settings = dict(settings)
         recipe = settings.pop("recipe", "published")
+        return cls.of(merged(with_recipe(recipe, settings), changes), f"in {path!s}")
+
+    @classmethod
+    def of(cls, settings: Config, where: str) -> "PretrainingRun":
+        """Make a run of settings by their names.
+
+        Args:
+            settings: dict.
+            where: str, for the message: where the settings stand.
+
+        Raises:
+            ValueError: for an unknown setting or a value of another type.
+        """
         known = [field.name for field in dataclasses.fields(cls)]
         for name in settings:
             if name not in known:
                 near = difflib.get_close_matches(str(name), known, 1)
                 raise ValueError(
-                    f"A setting in {path!s} must be one of {known}. Received: "
+                    f"A setting {where} must be one of {known}. Received: "
                     f"{name!r}{''.join(f'; the nearest is {n!r}' for n in near)}."
                 )
-        return cls(**merged(with_recipe(recipe, settings), changes))
+        return cls(**settings)
 
     def write(self, path: Path) -> None:
         """Write the settings as YAML, by which the run can be repeated.

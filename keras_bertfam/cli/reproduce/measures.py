@@ -14,7 +14,6 @@ from keras_bertfam import tasks
 from keras_bertfam.cli.reproduce import labelled
 from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.corpus import python_docstrings
-from keras_bertfam.tokenizers.pipeline_ops import special_token_ids
 from keras_bertfam.types import Model, TFDataset
 
 # What is learned to be told apart: the docstrings of these packages.
@@ -103,6 +102,8 @@ def nats_per_token(model: Model, documents: TFDataset) -> float:
     Returns:
         Float, the mean of the negative log-likelihoods.
     """
+    from keras_bertfam.tokenizers.pipeline_ops import special_token_ids
+
     specials = special_token_ids(model.preprocessor.tokenizer)
     data = model.preprocessor.dataset(documents, _BATCH, training=False)
     batches = data.take(_MOST_BATCHES).as_numpy_iterator()
@@ -137,6 +138,18 @@ def _masked_perplexity(trained):
     top = logits.max(-1, keepdims=True)
     totals = top[:, 0] + np.log(np.exp(logits - top).sum(-1))
     return np.exp(np.mean(totals - logits[np.arange(len(targets)), targets]))
+
+
+def _character_nats(trained):
+    """Share out what masked tokens cost: of long tokens it takes fewer."""
+    from keras_bertfam.layers.data.prepared.token_corpus import TokenCorpus
+
+    perplexity = _masked_perplexity(trained)
+    if perplexity is None or isinstance(trained.held_out, TokenCorpus):
+        return None  # the text of a prepared corpus is tokens
+    texts = [text.decode() for text in trained.held_out.as_numpy_iterator()]
+    tokens = sum(len(trained.tokenizer(text)) for text in texts)
+    return np.log(perplexity) * tokens / max(sum(map(len, texts)), 1)
 
 
 def _token_nats(trained):
@@ -269,6 +282,7 @@ class Measure:
 MEASURES = {
     "masked_accuracy": Measure("masked accuracy", _masked_accuracy, True),
     "masked_perplexity": Measure("masked perplexity", _masked_perplexity),
+    "character_nats": Measure("masked nats per character", _character_nats),
     "token_nats": Measure("nats per token", _token_nats),
     "nsp_accuracy": Measure(
         "NSP accuracy", functools.partial(_sentence_accuracy, "nsp"), True
@@ -301,7 +315,8 @@ def measure(trained: Trained, names: Sequence[str]) -> dict[str, float | int | N
     Args:
         trained: `Trained`.
         names: keys of `MEASURES`: on held-out text, the accuracy and perplexity of
-            15 % of its tokens, masked as in BERT; the nats per token of a task that
+            15 % of its tokens, masked as in BERT, and their nats per character, which
+            vocabularies can be compared by; the nats per token of a task that
             models whole texts; the accuracy of an even mixture of true and false next
             sentences, and of swapped segments; the accuracy of telling which of four
             packages a docstring is from, by the means of frozen states, and fine-tuned

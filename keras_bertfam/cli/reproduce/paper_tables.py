@@ -99,10 +99,7 @@ class PaperTable(Arguments):
         given = with_recipe("published" if paper else "quick", given)
         if not paper and "steps_per_epoch" in given:
             given["steps_per_epoch"] = max(1, round(given["steps_per_epoch"] * scale))
-        known = [field.name for field in dataclasses.fields(PretrainingRun)]
-        for name in given:
-            _check_known(name, known, f"A setting of the row {row!r}")
-        return PretrainingRun(**{"epochs": 1, **given})
+        return PretrainingRun.of({"epochs": 1, **given}, f"of the row {row!r}")
 
 
 def names() -> list[str]:

@@ -1,14 +1,12 @@
 """A paper's table: its rows pre-trained one after the other, and measured."""
 
 import dataclasses
-import json
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 
-from keras_bertfam import parsing
 from keras_bertfam.cli import pretraining
 from keras_bertfam.cli.demo import write_documentation
 from keras_bertfam.cli.reproduce import paper_report
@@ -19,12 +17,12 @@ from keras_bertfam.cli.reproduce.paper_tables import (
     check_request,
     folder_name,
 )
+from keras_bertfam.cli.reproduce.results import Results
 from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.presets import folders
 from keras_bertfam.types import Config, Path
 from keras_bertfam.whole_files import write_text
 
-_RESULTS = "results.json"
 _TEACHER = ""  # in the place of a row's name
 # Where a run is, and how it was begun, which changes nothing about it.
 _PLACES = ("files", "output", "teacher", "resume")
@@ -105,15 +103,7 @@ class _Runner:
     labelled: str | None = None
 
     def __post_init__(self) -> None:
-        self.path = os.path.join(self.output, _RESULTS)
-        self.results: dict[str, dict[str, Any]] = {}
-        if os.path.exists(self.path):
-            try:
-                self.results = dict(parsing.read_json(self.path, nan=True))
-            except (TypeError, ValueError) as error:
-                raise ValueError(
-                    f"{self.path} must be what was written there. {error}."
-                ) from error
+        self.results = Results(self.output)
 
     def run(self, row: str, seed: int, scale: float | str) -> PretrainingRun:
         """Make the run of a row, or of the teacher."""
@@ -143,20 +133,10 @@ class _Runner:
         for row in (*teacher, *rows):
             self.run(row, 0, self.scale)
             self._paper(row, 0)
-            for seed in self.results.get(row, {}):
-                self._check_same(row, int(seed))
+            for seed in self.results.seeds(row):
+                settings = self._settings(self.run(row, seed, self.scale))
+                self.results.check(row, seed, settings)
         pretraining.read(self.run(rows[0], 0, self.scale), self.files[1])
-
-    def _check_same(self, row, seed):
-        before = self.results[row][str(seed)]["settings"]
-        now = self._settings(self.run(row, seed, self.scale))
-        for name, value in now.items():
-            if before.get(name) != value:
-                raise ValueError(
-                    f"`{name}` must be {before.get(name)!r}, as in the results in "
-                    f"{self.output}, or `output` be another folder. "
-                    f"Received: {value!r}."
-                )
 
     def _settings(self, run):
         """Give a run's settings as JSON has them, without where it is."""
@@ -164,15 +144,15 @@ class _Runner:
         kept = {name: v for name, v in settings.items() if name not in _PLACES}
         text = [[*files] for files in self.files] if self.given else []
         more = {} if self.labelled is None else {"labelled": str(self.labelled)}
-        return json.loads(json.dumps({**kept, "text": text, **more}))
+        return {**kept, "text": text, **more}
 
     def finish(self, row: str, seed: int) -> None:
         """Pre-train and measure, unless that is done."""
         if row != _TEACHER and self.table.teacher is not None:
             self.finish(_TEACHER, seed)
         columns = [] if row == _TEACHER else self.table.columns
-        known = self.results.get(row, {}).get(str(seed))
-        if known is not None and {*columns} <= {*known["scores"]}:
+        known = self.results.find(row, seed)
+        if known is not None and {*columns} <= {*known}:
             if row != _TEACHER or os.path.isdir(self.place(row, seed)):
                 return
         run = self.run(row, seed, self.scale)
@@ -184,18 +164,13 @@ class _Runner:
             paper = self._paper(row, seed)
             trained = Trained(task, run, held_out, paper, self.labelled)
             scores = measure(trained, columns)
-        found = {"settings": self._settings(run), "scores": scores}
-        self.results.setdefault(row, {})[str(seed)] = found
-        write_text(self.path, json.dumps(self.results, indent=1) + "\n")
+        self.results.add(row, seed, self._settings(run), scores)
         self.write()
         keras.utils.clear_session()
 
     def scores(self) -> dict[str, list[dict[str, Any]]]:
         """Give what is measured of each row, by seed, in the table's order."""
-        return {
-            row: [found["scores"] for found in self.results.get(row, {}).values()]
-            for row in self.table.rows
-        }
+        return self.results.scores(self.table.rows)
 
     def write(self) -> None:
         """Write the table as far as it is."""

@@ -1,0 +1,73 @@
+"""What is measured of rows and seeds, kept from one call to the next."""
+
+import json
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from keras_bertfam import parsing
+from keras_bertfam.types import Config
+from keras_bertfam.whole_files import write_text
+
+NAME = "results.json"
+
+
+class Results:
+    """Read and write a folder's `results.json`.
+
+    Args:
+        folder: str, which need not be there.
+
+    Raises:
+        ValueError: for a file that can't be read.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.path = os.path.join(folder, NAME)
+        self._found: dict[str, dict[str, Any]] = {}
+        if os.path.exists(self.path):
+            try:
+                self._found = dict(parsing.read_json(self.path, nan=True))
+            except (TypeError, ValueError) as error:
+                raise ValueError(
+                    f"{self.path} must be what was written there. {error}."
+                ) from error
+
+    def seeds(self, row: str) -> list[int]:
+        """List the seeds of a row that are finished."""
+        return [*map(int, self._found.get(row, {}))]
+
+    def find(self, row: str, seed: int) -> dict[str, Any] | None:
+        """Give the scores of a row and seed; `None` if it isn't finished."""
+        known = self._found.get(row, {}).get(str(seed))
+        return None if known is None else dict(known["scores"])
+
+    def check(self, row: str, seed: int, settings: Config) -> None:
+        """Raise a `ValueError` if a row and seed was finished by other settings."""
+        before = self._found[row][str(seed)]["settings"]
+        for name, value in _plain(settings).items():
+            if before.get(name) != value:
+                raise ValueError(
+                    f"`{name}` must be {before.get(name)!r}, as in the results in "
+                    f"{self.folder}, or `output` be another folder. "
+                    f"Received: {value!r}."
+                )
+
+    def add(self, row: str, seed: int, settings: Config, scores: Config) -> None:
+        """Write the scores of a row and seed, and the settings that they came of."""
+        found = {"settings": _plain(settings), "scores": dict(scores)}
+        self._found.setdefault(row, {})[str(seed)] = found
+        write_text(self.path, json.dumps(self._found, indent=1) + "\n")
+
+    def scores(self, rows: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
+        """Give the scores of rows, a list of those of the seeds for each."""
+        return {
+            row: [known["scores"] for known in self._found.get(row, {}).values()]
+            for row in rows
+        }
+
+
+def _plain(settings):
+    """Make settings what a file gives back."""
+    return json.loads(json.dumps(settings))
