@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from keras_bertfam.analysis.likelihood import minimal_pairs, pseudo_log_likelihood
     from keras_bertfam.analysis.occurrences import word_vectors
     from keras_bertfam.analysis.probes.data import entities
+    from keras_bertfam.analysis.probes.edges import read_edges
     from keras_bertfam.analysis.probes.probe import probe
     from keras_bertfam.analysis.reliability import calibration
     from keras_bertfam.analysis.saliency import token_saliency
@@ -37,6 +38,7 @@ __all__ = [
     "prune_heads",
     "pruning_curve",
     "pseudo_log_likelihood",
+    "read_edges",
     "token_saliency",
     "word_vectors",
 ]
