@@ -6,6 +6,7 @@ from keras_bertfam import lazy
 
 if TYPE_CHECKING:
     from keras_bertfam.analysis import plots
+    from keras_bertfam.analysis.cloze import cloze_facts
     from keras_bertfam.analysis.heads.attention_view import attention_view
     from keras_bertfam.analysis.heads.importance import head_importance
     from keras_bertfam.analysis.heads.pruning import prune_heads, pruning_curve
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "attention_view",
     "calibration",
+    "cloze_facts",
     "embed_words",
     "entities",
     "head_importance",
