@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import stat
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from keras_bertfam.types import Path
@@ -113,6 +114,56 @@ def parse_yaml(text: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
+
+
+def parse_json_lines(text: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the objects that a text of JSON lines has, with where each one is.
+
+    Args:
+        text: str. Blank lines are left out.
+        name: str, of the file, for errors.
+
+    Yields:
+        Tuples of a place, such as `"a.jsonl, line 3"`, and the object.
+
+    Raises:
+        ValueError: for a line that is no object, with its place, and as `parse_json`.
+    """
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        place = f"{name}, line {number}"
+        try:
+            value = parse_json(line)
+        except ValueError as error:
+            raise ValueError(f"{place}: expected JSON. Received: {error}.") from error
+        if not isinstance(value, dict):
+            raise ValueError(f"{place}: expected an object. Received: {value!r}.")
+        yield place, value
+
+
+def check_keys(
+    place: str, value: Mapping[str, Any], needed: Iterable[str], known: Iterable[str]
+) -> None:
+    """Raise a `ValueError` for an object that lacks a key, or has an unknown one.
+
+    Args:
+        place: str, where it is.
+        value: the object.
+        needed: keys that it must have.
+        known: all that it may have.
+    """
+    missing = [key for key in needed if key not in value]
+    if missing:
+        raise ValueError(
+            f"{place}: expected {', '.join(missing)}. Received: {', '.join(value)}."
+        )
+    unknown = sorted(value.keys() - set(known))
+    if unknown:
+        raise ValueError(
+            f"{place}: expected no other keys than {', '.join(sorted(known))}. "
+            f"Received: {', '.join(unknown)}."
+        )
 
 
 def check_regular(path: Path) -> None:

@@ -90,6 +90,29 @@ def test_words_in_context_and_probes(preset, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_facts_and_labels_of_spans(preset, tmp_path, monkeypatch):
+    """A folder as LAMA has it, and a file as edge probing has it."""
+    monkeypatch.setattr(analysis, "SECTIONS", [])
+    path = tmp_path / "report.html"
+    (tmp_path / "facts").mkdir()
+    fact = '{"masked_sentences": ["the [MASK] <sat>"], "obj_label": "cat"}'
+    (tmp_path / "facts" / "a&b.jsonl").write_text(fact)
+    line = '{"text": "the cat sat", "targets": [{"span1": [1, 3], "label": ["a"]}]}\n'
+    (tmp_path / "x.jsonl").write_text(line * 10)
+    arguments = ("--facts", tmp_path / "facts", "--probe", tmp_path / "x.jsonl")
+    code, _ = run(preset, *arguments, "--output", path, input="the cat\n")
+    html = path.read_text("utf-8")
+    assert code == 0 and html.count("data:image/png") == 2
+    assert "<h2>Facts</h2>" in html and "<td>a&amp;b</td>" in html
+    assert "1 facts, 0 left out; 16 candidates." in html
+    assert "Micro F1 of small classifiers of spans" in html
+    assert "<th>micro_f1</th>" in html
+    (tmp_path / "facts" / "b.jsonl").write_text("{}")
+    code, text = run(preset, *arguments, "--output", path, input="the cat\n")
+    assert code == 2 and "b.jsonl, line 1: expected obj_label" in text
+
+
+@pytest.mark.slow
 def test_a_fine_tuned_task_on_labelled_examples(tmp_path):
     texts, labels = tiny.texts(24)
     names = ["odd", "<even>"]

@@ -61,6 +61,7 @@ REFUSED = [
     ("vocabulary a.txt --output out --tokenizer a.txt", "`--tokenizer` must be one of"),
     ("analyse none a.txt", "`PRESET` must be a known name"),
     ("analyse bert_tiny_en_uncased a.txt --probe none.conll", "'none.conll'"),
+    ("analyse bert_tiny_en_uncased a.txt --facts none", "`--facts` must name"),
     ("export none out", "existing preset directory"),
     ("export . a.txt", "must not exist yet"),
     ("export . out --sampler best", "`--sampler` must be one of"),

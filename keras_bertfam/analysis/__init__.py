@@ -6,6 +6,7 @@ from keras_bertfam import lazy
 
 if TYPE_CHECKING:
     from keras_bertfam.analysis import plots
+    from keras_bertfam.analysis.cloze import cloze_facts
     from keras_bertfam.analysis.heads.attention_view import attention_view
     from keras_bertfam.analysis.heads.importance import head_importance
     from keras_bertfam.analysis.heads.pruning import prune_heads, pruning_curve
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from keras_bertfam.analysis.likelihood import minimal_pairs, pseudo_log_likelihood
     from keras_bertfam.analysis.occurrences import word_vectors
     from keras_bertfam.analysis.probes.data import entities
+    from keras_bertfam.analysis.probes.edges import read_edges
     from keras_bertfam.analysis.probes.probe import probe
     from keras_bertfam.analysis.reliability import calibration
     from keras_bertfam.analysis.saliency import token_saliency
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "attention_view",
     "calibration",
+    "cloze_facts",
     "embed_words",
     "entities",
     "head_importance",
@@ -42,6 +45,7 @@ __all__ = [
     "pruning_curve",
     "pseudo_log_likelihood",
     "read_static_vectors",
+    "read_edges",
     "token_saliency",
     "train_static_vectors",
     "word_vectors",

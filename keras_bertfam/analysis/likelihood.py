@@ -12,7 +12,7 @@ from keras import ops
 from keras_bertfam.analysis.report import Report
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.heads.vocabulary_logits import LanguageModelHead
-from keras_bertfam.parsing import parse_json
+from keras_bertfam.parsing import parse_json, read_text
 from keras_bertfam.types import Model, Path
 
 
@@ -50,10 +50,10 @@ def pseudo_log_likelihood(
 
     Reference: [Salazar et al., 2020](https://arxiv.org/abs/1910.14659), section 2.
     """
-    inputs, inside = _encoded(task, texts)
+    inputs, inside = encoded_rows(task, texts)
     rows, positions = np.nonzero(inside)
     sums = np.zeros(len(inside))
-    for index, real in _batches(len(rows), batch_size):
+    for index, real in even_batches(len(rows), batch_size):
         batch = {name: value[rows[index]] for name, value in inputs.items()}
         each, place = np.arange(batch_size), positions[index]
         targets = batch["token_ids"][each, place]
@@ -112,11 +112,11 @@ def log_likelihood(
             "`task` must be a language model that reads from left to right, as "
             f"`CausalLM`. Received: {type(task).__name__}."
         )
-    inputs, inside = _encoded(task, texts)
+    inputs, inside = encoded_rows(task, texts)
     targets, inside = inputs["token_ids"][:, 1:], inside[:, 1:]
     inputs = {name: value[:, :-1] for name, value in inputs.items()}
     found = np.zeros(inside.shape)
-    for index, real in _batches(len(inside) if inside.any() else 0, batch_size):
+    for index, real in even_batches(len(inside) if inside.any() else 0, batch_size):
         batch = {name: value[index] for name, value in inputs.items()}
         states = task.backbone(batch, return_pooled=False, training=False)
         # The head gives cross-entropies in chunks, and never has all logits.
@@ -137,7 +137,9 @@ def _reads_from_left_to_right(task):
     return causal and isinstance(getattr(task, "head", None), LanguageModelHead)
 
 
-def _encoded(task: Model, texts: Sequence[str]) -> tuple[dict[str, Any], np.ndarray]:
+def encoded_rows(
+    task: Model, texts: Sequence[str]
+) -> tuple[dict[str, Any], np.ndarray]:
     """Encode texts as rows; tell which tokens are neither special nor padding."""
     if task.preprocessor is None:
         raise ValueError("`task` must have a preprocessor. Received one of None.")
@@ -149,7 +151,7 @@ def _encoded(task: Model, texts: Sequence[str]) -> tuple[dict[str, Any], np.ndar
     return inputs, inputs["padding_mask"] & ~np.isin(inputs["token_ids"], special)
 
 
-def _batches(count: int, size: int) -> Iterator[tuple[np.ndarray, int]]:
+def even_batches(count: int, size: int) -> Iterator[tuple[np.ndarray, int]]:
     """Yield numbers of rows in batches of one size, and how many are no repetition.
 
     All batches have one shape: the last one is filled up with its end.
@@ -272,7 +274,7 @@ def read_blimp(path: Path, limit: int | None = None) -> dict[str, list]:
     Reference: [Warstadt et al., 2019](https://arxiv.org/abs/1912.00582).
     """
     pairs: dict[str, list] = {}
-    for file, text in sorted(_files(pathlib.Path(path))):
+    for file, text in sorted(json_line_files(path)):
         for number, line in enumerate(text.splitlines()[:limit], 1):
             try:
                 row = parse_json(line)
@@ -292,17 +294,21 @@ def read_blimp(path: Path, limit: int | None = None) -> dict[str, list]:
     return pairs
 
 
-def _files(path):
-    """Yield names and texts of the files of JSON lines in a folder or an archive."""
-    if path.is_file() and zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
+def json_line_files(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of the files of JSON lines in a folder or an archive.
+
+    Names have the folders inside it, with `/` between them.
+    """
+    folder = pathlib.Path(path)
+    if folder.is_file() and zipfile.is_zipfile(folder):
+        with zipfile.ZipFile(folder) as archive:
             names = (pathlib.PurePosixPath(name) for name in archive.namelist())
             for name in names:
                 if name.suffix == ".jsonl" and not name.name.startswith("."):
-                    yield name.name, archive.read(str(name)).decode("utf-8")
+                    yield str(name), archive.read(str(name)).decode("utf-8")
     else:
-        for file in path.glob("**/*.jsonl"):
-            yield file.name, file.read_text(encoding="utf-8")
+        for file in folder.glob("**/*.jsonl"):
+            yield file.relative_to(folder).as_posix(), read_text(file)
 
 
 def _is_pair(pair):

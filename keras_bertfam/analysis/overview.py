@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_bertfam.analysis.cloze import cloze_facts
 from keras_bertfam.analysis.heads.attention import (
     checked_texts,
     has_heads,
@@ -300,29 +301,59 @@ def _neighbours(found, word):
         yield [found.context(number, _WIDTH), *cells, *[""] * (4 - len(cells))]
 
 
-def probes_section(sentences: Any, labels: Any) -> Section:
-    """Make the section with linear probes of each layer for labels of words.
+def facts_section(facts: Any) -> Section:
+    """Make the section with facts that a model knows by heart.
 
     Args:
-        sentences, labels: see `keras_bertfam.analysis.probe`.
+        facts: see `keras_bertfam.analysis.cloze_facts`.
+    """
+
+    def make(model: Any, texts: list[Any]) -> str | None:
+        if not hasattr(model, "masked_lm_logits"):
+            return None
+        report = cloze_facts(model, facts)
+        image = as_image(report.plot(), "Precision of each relation")
+        return (
+            f"<p>{html.escape(report.title)}.</p>\n{image}{as_table(*report.table())}"
+        )
+
+    return Section(
+        "Facts",
+        "How often a mask in a fact is filled with its object: as the most probable "
+        "word of all that are a single token, as one of the first ten, and, typed, as "
+        "the most probable of the relation's objects.",
+        make,
+    )
+
+
+_PROBED = {
+    "linear": "How often a linear classifier of each layer's states, and of a mix of "
+    "all, is right about labels of words in sentences that it wasn't trained on.",
+    "edge": "Micro F1 of small classifiers of spans, which see a mix of layers 0 to k, "
+    "on sentences that they weren't trained on.",
+}
+_SELECTIVITY = (
+    "In the control task each word has a random label; what the real task has more "
+    "than it, the selectivity, isn't memory of words."
+)
+
+
+def probes_section(sentences: Any, labels: Any, kind: str = "linear") -> Section:
+    """Make the section with probes of each layer for labels of words or spans.
+
+    Args:
+        sentences, labels, kind: see `keras_bertfam.analysis.probe`.
     """
 
     def make(model: Any, texts: list[Any]) -> str | None:
         if not reads_rows(model):
             return None
-        report = probe(model, sentences, labels, control=True)
+        report = probe(model, sentences, labels, kind, control=True)
         image = as_image(report.plot(), "Scores of probes over the layers")
         text = html.escape(report.title.replace("_", " "))
         return f"<p>{text}.</p>\n{image}{as_table(*report.table())}"
 
-    return Section(
-        "Probes",
-        "How often a linear classifier of each layer's states, and of a mix of all, "
-        "is right about labels of words in sentences that it wasn't trained on. In the "
-        "control task each word has a random label; what the real task has more than "
-        "it, the selectivity, isn't memory of words.",
-        make,
-    )
+    return Section("Probes", f"{_PROBED[kind]} {_SELECTIVITY}", make)
 
 
 def relations_section(sentences: Any, dependencies: Any) -> Section:

@@ -20,11 +20,12 @@ from keras_bertfam.tasks.finetuning.token_classifier_preprocessor import (
 from keras_bertfam.types import Model, Tokenizer
 
 _LONGEST_ROW = 512
-_POOLED = {
+POOLED = {
     "first": lambda states, starts, sizes: states[starts],
     "max": lambda states, starts, sizes: np.maximum.reduceat(states, starts),
     "mean": lambda states, starts, sizes: np.add.reduceat(states, starts) / sizes,
 }
+PIECES = "pieces"  # tokens as they are, which probes of spans ask for
 _COMBINED = {
     "concat": lambda states: ops.concatenate(states, axis=-1),
     "mean": lambda states: ops.mean(ops.stack(states), axis=0),
@@ -86,6 +87,7 @@ def embed_words(
     Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 5.3,
     table 7.
     """
+    _check("pool", pool, POOLED)
     rows = WordRows(model, sentences, tokenizer)
     states_of = LayerStates(rows.backbone, layers, combine)
     found: list[Any] = [[np.zeros((0, states_of.width), "float32")] for _ in rows.words]
@@ -165,6 +167,20 @@ class WordRows:
             rows = self._preprocessor.encode(texts)
             yield {name: value.numpy() for name, value in rows.items()}
 
+    def word_starts(self) -> np.ndarray:
+        """Tell where words begin among the tokens of all of them.
+
+        Returns:
+            int array `(words + 1,)`, the number of tokens last.
+        """
+        found, done, parts = [], 0, iter(self.parts)
+        for batch in self.batches(_LONGEST_ROW):
+            counts = batch["padding_mask"].sum(axis=1) - self.special
+            for starts, count in zip(batch["word_positions"], counts, strict=True):
+                found.append(done + starts[: len(next(parts))] - self.first)
+                done += int(count)
+        return np.concatenate([*found, [done]]).astype("int64")
+
     def vectors(
         self, states_of: "LayerStates", pool: str, batch_size: int
     ) -> Iterator[tuple[int, np.ndarray]]:
@@ -172,9 +188,9 @@ class WordRows:
 
         Args:
             states_of: the layers that they are made of.
-            pool, batch_size: see `embed_words`.
+            pool: see `embed_words`; or `"pieces"` for the vectors of all tokens.
+            batch_size: see `embed_words`.
         """
-        _check("pool", pool, _POOLED)
         rows = (
             row
             for batch in self.batches(checked_batch_size(batch_size))
@@ -184,9 +200,12 @@ class WordRows:
             self.parts, self.owners, rows, strict=True
         ):
             states = states[self.first : self.first + count - self.special]
+            if pool == PIECES:
+                yield owner, states
+                continue
             starts = positions[: len(part)] - self.first
             sizes = np.diff(starts, append=len(states)).astype("float32")
-            yield owner, _POOLED[pool](states, starts, sizes[:, None])
+            yield owner, POOLED[pool](states, starts, sizes[:, None])
 
 
 class LayerStates(keras.Model):

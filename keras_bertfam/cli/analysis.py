@@ -8,12 +8,14 @@ from keras_bertfam import datasets
 from keras_bertfam.analysis.overview import (
     SECTIONS,
     Section,
+    facts_section,
     labelled_sections,
     overview,
     probes_section,
     relations_section,
     words_section,
 )
+from keras_bertfam.analysis.probes.edges import has_edges, read_edges
 from keras_bertfam.cli.prediction import check_line, lines_of_input, load_model
 from keras_bertfam.datasets import tables
 from keras_bertfam.datasets.files import decoded_lines
@@ -29,6 +31,7 @@ def analyse(
     *,
     words: Sequence[str] = (),
     probe: str | None = None,
+    facts: str | None = None,
     labelled: str | None = None,
     text: Sequence[str] = (),
     label: str | None = None,
@@ -43,7 +46,10 @@ def analyse(
         lines: file object, standard input by default.
         words: words to show in the contexts that they have in the texts.
         probe: path of a file of CoNLL or CoNLL-U, or `None`: words with labels that
-            probes of each layer are trained for, and dependencies to find in heads.
+            probes of each layer are trained for, and dependencies to find in heads. Or
+            of spans with labels, see `keras_bertfam.analysis.read_edges`.
+        facts: path of facts in LAMA's format, see `keras_bertfam.analysis.cloze_facts`,
+            or `None`.
         labelled: table of labelled examples to score a fine-tuned task on, see
             `keras_bertfam.datasets.load_examples`, or `None`.
         text, label: its columns.
@@ -58,6 +64,8 @@ def analyse(
         sections.append(words_section(words))
     if probe is not None:
         sections += _of_words(probe)
+    if facts is not None:
+        sections.append(facts_section(facts))
     if labelled is not None:
         if not isinstance(model, FineTuningTask):
             raise ValueError(
@@ -69,6 +77,8 @@ def analyse(
 
 
 def _of_words(path: str) -> list[Section]:
+    if has_edges(path):
+        return [probes_section(*read_edges(path), "edge")]
     examples = datasets.load_examples(path, kind="tagging")
     found = [probes_section(examples.x, examples.y)]
     if tables.label_of_conll(path) == "upos":

@@ -551,7 +551,15 @@ def analyse(
         str, typer.Option(help="Words to show in their contexts, as play,bank.")
     ] = "",
     probe: Annotated[
-        str | None, typer.Option(help="Labels of words to probe for: .conllu, .conll.")
+        str | None,
+        typer.Option(
+            help="Labels to probe for: of words in .conllu or .conll, of spans in JSON "
+            "lines as edge probing has them."
+        ),
+    ] = None,
+    facts: Annotated[
+        str | None,
+        typer.Option(help="Facts to ask for: a folder or archive in LAMA's format."),
     ] = None,
     labelled: Annotated[
         str | None, typer.Option(help="Table of examples to score the task on.")
@@ -570,6 +578,8 @@ def analyse(
         inputs.check_texts(files or ())
         for name, path in {"probe": probe, "labelled": labelled}.items():
             inputs.check_texts([path] if path is not None else [], name)
+        if facts is not None:
+            inputs.check_there(facts, "facts")
         inputs.check_new_file(output)
         with screen.loading():
             from keras_bertfam.cli import analysis
@@ -579,6 +589,7 @@ def analyse(
             output,
             words=[word.strip() for word in words.split(",") if word.strip()],
             probe=probe,
+            facts=facts,
             labelled=labelled,
             text=text or (),
             label=label,

@@ -48,13 +48,18 @@ def check_files(name: str, files: Sequence[str]) -> None:
             )
 
 
+def check_there(path: str, name: str) -> None:
+    """Raise a `FileNotFoundError` for a path of nothing."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(
+            f"`{name}` must name existing files. Received: {path!r}, which is none."
+        )
+
+
 def check_texts(files: Sequence[str], name: str = "files") -> None:
     """Raise an `OSError` or a `ValueError` for paths that aren't of files."""
     for file in files:
-        if not os.path.exists(file):
-            raise FileNotFoundError(
-                f"`{name}` must name existing files. Received: {file!r}, which is none."
-            )
+        check_there(file, name)
         if os.path.isdir(file):
             raise ValueError(
                 f"`{name}` must name files. Received: {file!r}, which is a folder."

@@ -144,9 +144,9 @@ class Probes(keras.Model):
     ) -> Tensor:
         """Add up the mean losses of the probes.
 
-        `y` are the numbers of the labels, int `(batch, probes)`.
+        `y` tells which labels there are, bool `(batch, probes, classes)`.
         """
-        target = ops.one_hot(y, y_pred.shape[-1])
+        target = ops.cast(y, y_pred.dtype)
         if self.kind == "edge":
             losses = ops.mean(ops.softplus(y_pred) - target * y_pred, axis=-1)
         else:
@@ -160,15 +160,15 @@ def _dense(x, values, kernel, bias):
 
 def _attended(states, mask, values, k):
     """Project the words of a span, and average them by attention."""
-    count, _, width, dim = states.shape
+    count, batch, width, dim = states.shape
     flat = ops.reshape(states, (count, -1, dim))
     flat = _dense(flat, values, f"projection_{k}", f"projection_bias_{k}")
     if width == 1:
         return flat
     scores = ops.matmul(flat, values[f"attention_{k}"])
-    scores = ops.reshape(scores, (count, -1, width))
+    scores = ops.reshape(scores, (count, batch, -1))  # widths differ
     scores = ops.where(ops.cast(mask, "bool")[None], scores, -1e30)
-    states = ops.reshape(flat, (count, -1, width, _PROJECTED))
+    states = ops.reshape(flat, (count, batch, -1, _PROJECTED))
     return ops.sum(ops.expand_dims(ops.softmax(scores), -1) * states, axis=2)
 
 
@@ -182,13 +182,15 @@ class Spans:
 
     def __init__(self, states: Any, places: np.ndarray) -> None:
         self._states, self._places = states, places
-        # One width for all, so that nothing is compiled twice.
         self.width = int((places[..., 1] - places[..., 0]).max())
 
     def __getitem__(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Give the inputs of some targets, by their numbers."""
         begins, ends = self._places[rows, :, :1], self._places[rows, :, 1:]
-        places = begins + np.arange(self.width)
+        # Twice as wide where it must be, so that few widths are compiled: one long span
+        # would make all batches as wide.
+        width = 2 ** math.ceil(math.log2(max(2, (ends - begins).max())))
+        places = begins + np.arange(min(width, self.width))
         mask = places < ends
         return {"states": self._states[np.where(mask, places, begins)], "mask": mask}
 

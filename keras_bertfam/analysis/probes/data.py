@@ -1,6 +1,7 @@
 """What probes predict: labels of words, of spans and of pairs of them."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -111,8 +112,10 @@ class Targets:
     Attributes:
         places: int array `(targets, spans, 2)`: begin and end of each span among the
             words of all sentences.
-        labels: int array `(targets,)`.
+        labels: int array `(targets,)`: which of `sets` each one has.
         names: list of the labels, sorted.
+        sets: bool array `(sets, names)`: which labels targets have together; a row for
+            each label, in this order, where all have one.
         sentences: int array `(targets,)`, the number of each one's sentence.
         kinds: int array `(targets,)`, the same number where the words of the first
             span are the same.
@@ -121,20 +124,23 @@ class Targets:
     places: np.ndarray
     labels: np.ndarray
     names: list[Any]
+    sets: np.ndarray
     sentences: np.ndarray
     kinds: np.ndarray
 
     def control_labels(self, rows: np.ndarray, seed: int = 0) -> np.ndarray:
-        """Draw a label for each kind of word, as often as labels are among some rows.
+        """Draw a label, or a set of them, for each kind of word.
+
+        Each is drawn as often as it is among some rows.
 
         Args:
             rows: int array, numbers of targets.
             seed: int.
         """
-        counts = np.bincount(self.labels[rows], minlength=len(self.names))
+        counts = np.bincount(self.labels[rows], minlength=len(self.sets))
         rng = np.random.default_rng(seed)
         of_kinds = rng.choice(
-            len(self.names), self.kinds.max() + 1, p=counts / counts.sum()
+            len(self.sets), self.kinds.max() + 1, p=counts / counts.sum()
         )
         return of_kinds[self.kinds]
 
@@ -164,7 +170,7 @@ def read_targets(words: Sequence[Sequence[str]], labels: Sequence[Any]) -> Targe
 
     Raises:
         ValueError: for another number of labels than of words, spans out of their
-            sentence, targets of one span and of two, and no label.
+            sentence, targets of one span and of two, and no label at all.
     """
     places, found, sentences, kinds = [], [], [], []
     nested = any(isinstance(label, (list, tuple)) for row in labels for label in row)
@@ -173,7 +179,7 @@ def read_targets(words: Sequence[Sequence[str]], labels: Sequence[Any]) -> Targe
     for row, (sentence, given) in enumerate(zip(words, labels, strict=True)):
         for spans, label in read(given, row, len(sentence)):
             places.append([(begin + first, begin + end) for first, end in spans])
-            found.append(label)
+            found.append(_names(label))
             sentences.append(row)
             kinds.append(tuple(sentence[slice(*spans[0])]))
         begin += len(sentence)
@@ -182,16 +188,31 @@ def read_targets(words: Sequence[Sequence[str]], labels: Sequence[Any]) -> Targe
             "`labels` must have one, of a span or of two, and each of as many. "
             f"Received: {len(found)} labels of {sorted({*map(len, places)})} spans."
         )
-    names = sorted(set(found), key=lambda name: (str(type(name)), name))
+    names = sorted({*itertools.chain(*found)}, key=_order)
+    if not names:
+        raise ValueError("`labels` must have one. Received: empty lists of them only.")
     numbers = {name: number for number, name in enumerate(names)}
+    together = sorted(set(found), key=lambda names: [numbers[name] for name in names])
+    of_sets = {each: number for number, each in enumerate(together)}
     of_kinds = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
     return Targets(
         np.array(places),
-        np.array([numbers[label] for label in found]),
+        np.array([of_sets[each] for each in found]),
         names,
+        np.array([[name in each for name in names] for each in together]),
         np.array(sentences),
         np.array([of_kinds[kind] for kind in kinds]),
     )
+
+
+def _names(label):
+    """Give the labels of a target, each once and in order: a list has any number."""
+    names = set(label) if isinstance(label, list) else {label}
+    return tuple(sorted(names, key=_order))
+
+
+def _order(name):
+    return str(type(name)), name
 
 
 def _of_words(given, row, length):

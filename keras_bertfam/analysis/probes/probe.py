@@ -1,5 +1,6 @@
 """What can be read off the states of each layer by small classifiers."""
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -19,7 +20,13 @@ from keras_bertfam.analysis.probes.classifiers import (
 )
 from keras_bertfam.analysis.probes.data import Targets, check_lists, read_targets
 from keras_bertfam.analysis.probes.report import ProbeReport
-from keras_bertfam.analysis.word_states import LayerStates, WordRows, words_of
+from keras_bertfam.analysis.word_states import (
+    PIECES,
+    POOLED,
+    LayerStates,
+    WordRows,
+    words_of,
+)
 from keras_bertfam.arguments import check_number, check_one_of, checked
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.metrics.scores import METRICS
@@ -45,7 +52,7 @@ def probe(
     description_length: bool = False,
     seeds: Sequence[int] = (0,),
     metric: str | None = None,
-    pool: str = "first",
+    pool: str | None = None,
     cache: Path | None = None,
     tokenizer: Tokenizer | None = None,
     learning_rate: float = 1e-3,
@@ -64,14 +71,17 @@ def probe(
         labels: for each sentence a list: a label for each word, `None` where there is
             none; or tuples `(span, label)`, or of pairs `(span, span, label)`. A span
             is the number of a word, or a tuple of its first word and the one behind
-            its last one. See `arcs` and `entities`.
+            its last one. See `arcs`, `entities` and `read_edges`. For `"edge"` a label
+            may be a list of any number of them.
         kind: what is trained:
 
             - `"linear"`: a softmax of the word's state, of a span the mean of its
               words; of a pair `[x, y, x * y]`;
             - `"mlp"`: the same with a hidden layer of 1024 and ReLU;
-            - `"edge"`: edge probing, spans pooled by attention over words projected to
-              256, then a hidden layer of 256 and a sigmoid for each label.
+            - `"edge"`: edge probing, spans pooled by attention over tokens projected
+              to 256, then a hidden layer of 256 and a sigmoid for each label. A label
+              is predicted from a probability of .5 on, as in the paper; a version of
+              the released code compares logits with .5.
         test: tuple of sentences and their labels to score on, or `None`.
         cumulative: bool. Whether probes see a scalar mix of layers 0 to `k`, for each
             `k`, which gives the expected layer; else one layer each, and a last one
@@ -85,7 +95,10 @@ def probe(
         metric: `"accuracy"`, `"macro_f1"`, `"matthews"` or `"micro_f1"`, that of all
             yes and no of the labels, each by itself. `None` means the last for
             `"edge"`, else the first.
-        pool: how pieces become words, see `embed_words`.
+        pool: how the tokens of a word become one, see `embed_words`; or `"pieces"`: a
+            span has all tokens from the first one of its first word to the last one
+            of its last. `None` means the latter for `"edge"`, as in the paper, else
+            `"first"`.
         cache: folder that keeps the states of words for the next call, or `None`.
         tokenizer: for a model without a preprocessor.
         learning_rate: float, Adam's.
@@ -98,7 +111,8 @@ def probe(
 
     Raises:
         ValueError: for labels that don't fit the sentences, fewer than three sentences
-            with labels, an unknown `kind` or `metric`, and what `embed_words` refuses.
+            with labels, lists of labels for another kind or metric than edge probing's,
+            an unknown `kind`, `metric` or `pool`, and what `embed_words` refuses.
         ImportError: for a metric other than accuracy and micro F1 without
             scikit-learn, which the `evaluation` extra has.
 
@@ -122,6 +136,8 @@ def probe(
     check_at_least(1, epochs=epochs, patience=patience)
     check_number("learning_rate", learning_rate, 0.0)
     metric = metric or ("micro_f1" if kind == "edge" else "accuracy")
+    pool = pool or (PIECES if kind == "edge" else "first")
+    check_one_of("pool", pool, (*POOLED, PIECES))
     cumulative = kind == "edge" if cumulative is None else cumulative
     words = words_of(sentences)
     learned = len(words)
@@ -131,7 +147,11 @@ def probe(
         check_lists(others, test[1], "test")
         words, labels = [*words, *others], [*labels, *test[1]]
     targets = read_targets(words, labels)
+    _check_sets(targets, kind, metric)
     parts = _parts(targets, learned, test is None)
+    if pool == PIECES:
+        starts = WordRows(model, words, tokenizer).word_starts()
+        targets = dataclasses.replace(targets, places=starts[targets.places])
     states = layer_states(model, words, pool, cache, tokenizer=tokenizer)
     y = [targets.labels]
     if control:
@@ -174,6 +194,7 @@ class _Runner:
         self.count, self.classes = len(mixed), len(targets.names)
         self.spans = Spans(states, targets.places)
         self.labels = np.repeat(np.stack(labels, axis=1), self.count, axis=1)
+        self.sets = targets.sets
         self.kind = kind
         self.model = Probes(
             kind,
@@ -197,7 +218,7 @@ class _Runner:
 
         def batches():
             for some in shuffled(rows, _BATCH, rng):
-                yield self.spans[some], self.labels[some]
+                yield self.spans[some], self.sets[self.labels[some]]
 
         def validate():
             return self.losses(held_out).mean(0)
@@ -209,8 +230,8 @@ class _Runner:
 
     def losses(self, rows):
         """Compute cross-entropies in nats, `(targets, probes)`."""
-        logits, y = self.logits(rows).astype(float), self.labels[rows]
-        right = np.take_along_axis(logits, y[..., None], axis=-1)[..., 0]
+        logits = self.logits(rows).astype(float)
+        right = (logits * self.sets[self.labels[rows]]).sum(-1)
         if self.kind == "edge":
             return (np.logaddexp(0, logits).sum(-1) - right) / self.classes
         return np.logaddexp.reduce(logits, axis=-1) - right
@@ -220,8 +241,9 @@ class _Runner:
         if metric == "micro_f1":
             limit = 0.0 if self.kind == "edge" else logits.max(-1, keepdims=True)
             said = logits >= limit
-            hits = np.take_along_axis(said, y[..., None], axis=-1).sum((0, 2))
-            return 2 * hits / (said.sum((0, 2)) + len(rows))
+            there = self.sets[y]
+            both = said.sum((0, 2)) + there.sum((0, 2))
+            return 2 * (said & there).sum((0, 2)) / np.maximum(both, 1)
         guesses = logits.argmax(-1)
         if metric == "accuracy":
             return (guesses == y).mean(0)
@@ -249,6 +271,17 @@ def _check(kind, metric, seeds, description_length):
         raise ValueError(
             '`description_length` must be `False` for kind="edge", whose labels have '
             "no common probability. Received: description_length=True."
+        )
+
+
+def _check_sets(targets, kind, metric):
+    """Raise a `ValueError` for sets of labels that a kind or a metric is not for."""
+    sizes = targets.sets.sum(axis=1)
+    if (sizes != 1).any() and (kind, metric) != ("edge", "micro_f1"):
+        raise ValueError(
+            '`labels` must be one for each target, but for kind="edge" and '
+            f'metric="micro_f1". Received: up to {sizes.max()}, down to {sizes.min()}, '
+            f"kind={kind!r}, metric={metric!r}."
         )
 
 
@@ -286,7 +319,8 @@ def layer_states(
     """Compute the states of each word in every layer, or read them from the cache.
 
     Args:
-        model, sentences, pool, tokenizer, batch_size: see `embed_words`.
+        model, sentences, tokenizer, batch_size: see `embed_words`.
+        pool: see `probe`.
         cache: folder for the states of other calls, or `None`. A file's name is a
             digest of all that they are computed from: weights, settings, and the ids
             that the tokenizer makes of the sentences. Its numbers are read as they
@@ -294,7 +328,7 @@ def layer_states(
 
     Returns:
         float32 array `(words, num_layers + 1, hidden_dim)` of the words of all
-        sentences, the output of the embeddings first.
+        sentences, or of their tokens, the output of the embeddings first.
 
     Raises:
         ValueError: for what `embed_words` refuses.
@@ -302,6 +336,8 @@ def layer_states(
     rows = WordRows(model, sentences, tokenizer)
     backbone: Any = rows.backbone
     count = sum(map(len, rows.words))
+    if pool == PIECES:
+        count = int(rows.word_starts()[-1])
     shape = (count, backbone.num_layers + 1, backbone.hidden_dim)
     if cache is None or not count:
         states = np.empty(shape, "float32")

@@ -1,5 +1,6 @@
 """Probes of states of which it is known what can be read off them."""
 
+import itertools
 import types
 
 import keras
@@ -112,12 +113,86 @@ def test_edge_probes_attend_to_the_word_that_tells(monkeypatch):
     for row in range(200):
         begin, label = int(rng.integers(0, 3)), int(rng.integers(0, 2))
         end = begin + int(rng.integers(1, 4))
+        if row == 0:
+            begin, end = 0, 6  # longer than others, as in few batches
         states[row * 6 + rng.integers(begin, end), 0, label] = 3
         states[row * 6 + end : row * 6 + 6, 0, 1 - label] = 3  # outside
         labels.append([((begin, end), label)])
     given_states(monkeypatch, states)
-    report = probe(None, words, labels, "edge", learning_rate=0.01, epochs=20)
+    fast = {"pool": "first", "learning_rate": 0.01, "epochs": 20}
+    report = probe(None, words, labels, "edge", **fast)
     assert report.metric == "micro_f1" and report.scores.max() == 1
+
+
+@pytest.mark.slow
+def test_edge_probes_find_any_number_of_labels(monkeypatch):
+    """Each label is a number of the state; a third of the targets have none."""
+    rng = np.random.default_rng(0)
+    there = rng.random((600, 3)) < [0.5, 0.3, 0.2]
+    states = there.astype("float32")[:, None]
+    given_states(monkeypatch, states)
+    labels = [[*itertools.compress("abc", each)] for each in there]
+    rows = [[*enumerate(labels[at : at + 6])] for at in range(0, 600, 6)]
+    words = [[f"{row}.{k}" for k in range(6)] for row in range(100)]
+    fast = {"pool": "first", "learning_rate": 0.01, "epochs": 20}
+    report = probe(None, words, rows, "edge", control=True, **fast)
+    assert report.label_names == ["a", "b", "c"] and report.scores.tolist() == [[1]]
+    assert report.control_scores.max() < 0.8
+    # Single labels in lists are as without the lists, also where a span is longer.
+    rows[0] = [((0, 6), ["a"])]
+    only = [[(span, [*names[:1], "none"][:1]) for span, names in row] for row in rows]
+    bare = [[(span, name) for span, [name] in row] for row in only]
+    scores = [
+        probe(None, words, each, "edge", pool="first", epochs=2).scores
+        for each in (only, bare)
+    ]
+    np.testing.assert_array_equal(*scores)
+
+
+@pytest.mark.any_backend
+def test_micro_f1_and_losses_of_sets_are_those_by_hand(monkeypatch):
+    targets = read_targets(
+        [["x"] * 4], [[(0, ["b", "a", "b"]), (1, []), (2, ["a"]), (3, "c")]]
+    )
+    assert targets.names == ["a", "b", "c"]
+    sets = [[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 0, 1]]
+    assert targets.sets.astype(int).tolist() == sets
+    assert targets.labels.tolist() == [2, 0, 1, 3]
+    states = np.zeros((4, 1, 2), "float32")
+    labels = [targets.labels]
+    runner = probing._Runner("edge", True, states, targets, labels, 1e-3)
+    logits = np.array([[2.0, -1, 0.3], [-1, -2, -3], [0.4, 1, -2], [-1, -1, -1]])
+    runner.logits = lambda rows: logits[rows][:, None]
+    rows = np.arange(4)
+    # 4 labels there, 4 said from a logit of 0 on, 2 of these right.
+    assert runner.scores(rows, "micro_f1").tolist() == [2 * 2 / (4 + 4)]
+    gold = targets.sets[targets.labels]
+    p = 1 / (1 + np.exp(-logits))
+    losses = -np.where(gold, np.log(p), np.log(1 - p)).mean(-1)
+    np.testing.assert_allclose(runner.losses(rows)[:, 0], losses)
+    y = gold[:, None]
+    loss = runner.model.compute_loss(y=y, y_pred=ops.convert_to_tensor(logits[:, None]))
+    assert float(loss) == pytest.approx(losses.mean(), rel=1e-5)
+    # Nothing there and nothing said.
+    assert runner.scores(rows[1:2], "micro_f1").tolist() == [0]
+
+
+@pytest.mark.any_backend
+def test_spans_have_the_tokens_of_their_words():
+    """The first token of the first word to the last one of the last, in any part."""
+    backbone, _ = label_backbone()
+    tokenizer = BertTokenizer([*SPECIALS, "##be", "##bi", *WORDS[:23]], lowercase=True)
+    sentences = [["babebi", "ca", "babe"], [], ["ca"], ["ba", "babebibi"]]
+    given = {"tokenizer": tokenizer}
+    starts = probing.WordRows(backbone, sentences, tokenizer).word_starts()
+    assert starts.tolist() == [0, 3, 4, 6, 7, 8, 12]
+    found = probing.layer_states(backbone, sentences, "pieces", **given)
+    assert found.shape == (12, 3, CLASSES)
+    first = probing.layer_states(backbone, sentences, "first", **given)
+    np.testing.assert_array_equal(found[starts[:-1]], first)
+    # Longer than a row: as its parts.
+    starts = probing.WordRows(backbone, [["babebi"] * 400], tokenizer).word_starts()
+    assert starts.tolist() == [*range(0, 1201, 3)]
 
 
 @pytest.mark.slow
@@ -132,8 +207,8 @@ def test_pairs_have_a_product(monkeypatch, kind):
         [(0, k, "same" if row[0] == row[k] else "other") for k in range(1, len(row))]
         for row in labels_of(words)
     ]
-    rate = 0.1 if kind == "linear" else 0.003
-    report = probe(None, words, pairs, kind, learning_rate=rate, epochs=15)
+    fast = {"learning_rate": 0.1 if kind == "linear" else 0.003, "epochs": 15}
+    report = probe(None, words, pairs, kind, pool="first", **fast)
     assert report.scores.max() == 1 and report.label_names == ["other", "same"]
 
 
@@ -216,6 +291,23 @@ def test_spans_have_all_their_words():
     assert sums.tolist() == [9, 0, 6]
     model = types.SimpleNamespace(predict_on_batch=lambda x: x["mask"].sum(-1))
     assert spans.logits(model, np.array([1, 0, 2]), 2).tolist() == [[3], [1], [2]]
+    # As wide as a batch needs, in few steps.
+    shape = spans[np.array([0])]["states"].shape
+    assert spans.width == 3 and shape == (1, 1, 2, 1, 1)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("kind", ["linear", "edge"])
+def test_logits_do_not_depend_on_the_width(kind):
+    rng = np.random.default_rng(0)
+    states = rng.normal(size=(9, 2, 4)).astype("float32")
+    spans = Spans(states, np.array([[[0, 2], [3, 4]], [[1, 9], [2, 7]]]))
+    model = Probes(kind, np.array([[True, True]]), 2, spans.width, 4, 3)
+    model.restart(0)
+    alone, both = spans[np.array([0])], spans[np.array([0, 1])]
+    assert alone["mask"].shape[-1] == 2 and both["mask"].shape[-1] == 8
+    logits = [ops.convert_to_numpy(model(x))[0] for x in (alone, both)]
+    np.testing.assert_allclose(*logits, atol=1e-6)
 
 
 @pytest.mark.any_backend
@@ -249,13 +341,21 @@ def test_batches_are_of_one_size():
         ({"seeds": ()}, r"`seeds` must be a list of ints.*\(\)"),
         ({"kind": "edge", "description_length": True}, "`description_length`"),
         ({"epochs": 0}, "`epochs` must be at least 1"),
+        ({"pool": "last"}, "`pool` must be one of .*'last'"),
+        ({"labels": [[(0, [])]] * 3, "kind": "edge"}, "empty lists of them only"),
+        ({"labels": [[(0, ["a", "b"])]] * 3}, 'one for each target, but.*"edge"'),
+        (
+            {"labels": [[(0, ["a"])], [(0, [])]] * 2, "kind": "edge"}
+            | {"metric": "accuracy"},
+            "up to 1, down to 0, kind='edge', metric='accuracy'",
+        ),
         ({"test": (["a"], [[None]])}, "and of one of `test`"),
     ],
 )
 def test_what_cannot_be_probed(arguments, message):
     arguments = {"labels": [[1]] * 3, **arguments}
     with pytest.raises(ValueError, match=message):
-        probe(None, ["a"] * 3, **arguments)
+        probe(None, ["a"] * len(arguments["labels"] or "abc"), **arguments)
 
 
 @pytest.mark.slow
