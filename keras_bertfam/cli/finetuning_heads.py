@@ -17,7 +17,9 @@ CLASSES: dict[str, Any] = {
     for cls in (getattr(tasks, name) for name in tasks.__all__)
     if (kind := getattr(cls, "data_kind", None)) is not None
 }
-CLASSES["multi_label"] = CLASSES["classification"]
+CLASSES |= dict.fromkeys(
+    ("multi_label", "answer_sets", "candidates"), CLASSES["classification"]
+)
 # Of tables of one's own; `None` infers it.
 OWN_KIND = None
 
