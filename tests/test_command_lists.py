@@ -155,7 +155,7 @@ def test_finetune():
     for name in TASKS:
         with contextlib.suppress(ValueError):
             taken.add(finetuning._supported(name, finetuning_heads).name)
-    assert listed("finetune", "task") == {*taken, glue.NAME}
+    assert listed("finetune", "task") == {*taken, *glue.BENCHMARKS}
     assert {*TASKS} - taken == {"ax", "ax_b", "ax_g", "wikipedia", "lm1b"}
     kinds = {task.kind for task in TASKS.values()} - {"text"}
     several = "multi_label"  # which only tables of one's own have
@@ -168,7 +168,7 @@ def test_finetune():
         )
         assert cls.__name__ in tasks.__all__
     assert finetuning_text.CLASSES.keys() == {*text_to_text.KINDS}
-    assert {*glue.OFFICIAL} <= taken
+    assert {*glue.OFFICIAL, *glue.SUPER_OFFICIAL} <= taken
 
 
 def test_other_commands():

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from keras_bertfam.cli import combinations, inputs, preparing, screen
-from keras_bertfam.cli.glue import NAME as ALL_GLUE
+from keras_bertfam.cli.glue import BENCHMARKS
 from keras_bertfam.cli.options import as_setting, takes_a_run
 from keras_bertfam.cli.reproduce import paper_tables
 from keras_bertfam.cli.runs import VOCABULARY, PretrainingRun
@@ -281,7 +281,8 @@ _TASKS = [name for name, task in TASKS.items() if task.can_be_learned]
 def finetune(
     preset: Annotated[str, typer.Option(help="Name or folder of a checkpoint.")],
     task: Annotated[
-        str | None, typer.Option(help=f"{', '.join(_TASKS)} or {ALL_GLUE}.")
+        str | None,
+        typer.Option(help=f"{', '.join(_TASKS)}, {' or '.join(BENCHMARKS)}."),
     ] = None,
     data: Annotated[
         str | None,
