@@ -377,15 +377,21 @@ def predict(
     text: Annotated[
         list[str] | None, typer.Option(help="Column of the texts. Twice for pairs.")
     ] = None,
+    ensemble: Annotated[
+        list[str] | None,
+        typer.Option(help="Another one, to answer on average with. May be repeated."),
+    ] = None,
 ) -> None:
     """Answer examples from files or standard input, each with a line of JSON."""
     with _errors_as_messages():
-        inputs.check_task_folder(preset)
-        inputs.check_taken("predict", preset)
+        presets = [preset, *(ensemble or ())]
+        for each in presets:
+            inputs.check_task_folder(each)
+            inputs.check_taken("predict", each)
         inputs.check_texts(files or ())
         with screen.loading():
             from keras_bertfam.cli import prediction
-        model = prediction.load_task(preset)
+        model = prediction.load_tasks(presets)
         answers = prediction.predict(model, files or (), text or ())
         prediction.write(answers, typer.echo)
 

@@ -157,7 +157,7 @@ def write(
         report(f"Wrote {os.path.join(folder, name)}.")
         if examples.y is not None and files[name].task is not None:
             wanted = examples.task.metrics
-            scores = metrics.compute_metrics(wanted, examples.targets, predictions)
+            scores = metrics.compute_metrics(wanted, examples.y, predictions)
             said = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
             report(f"{examples.task.name}: {said}")
 
@@ -232,7 +232,8 @@ def write_majority(
     ((most, _),) = collections.Counter(train.y or ()).most_common(1)
     os.makedirs(folder, exist_ok=True)
     write(task, parts, lambda examples: [most] * len(examples), folder, report)
-    report(f"{name} isn't learned: {task.label_names[most]!r} is all that is said.")
+    said = (task.label_names or ())[most]
+    report(f"{name} isn't learned: {said!r} is all that is said.")
     return True
 
 
