@@ -93,8 +93,13 @@ def test_command(data, tmp_path, monkeypatch):
     arguments = f"finetune --task all-glue --preset {preset} --data {data}"
     once = "--learning-rate 1e-3 --batch-size 8 --epochs 1"
     arguments = f"{arguments} {once} --output {output}".split()
+    (output / "rte").mkdir(parents=True)
+    for name in ("RTE.tsv", "notes.tsv"):  # of an earlier run, and the user's own
+        (output / "rte" / name).write_text("old")
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
+    assert not (output / "rte" / "RTE.tsv").exists()
+    assert (output / "rte" / "notes.tsv").read_text() == "old"
     table = (output / "glue.md").read_text()
     assert table in done.output
     assert "| average | 2 of 8 tasks | 62.5 |" in table

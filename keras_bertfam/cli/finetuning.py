@@ -223,6 +223,8 @@ def finetune(
     median, settings = best
     name = f"best, median of {len(seeds)}: {_described(settings)}"
     report(f"{name}: {formatted(median)}")
+    if output is not None:
+        submissions.remove_old(output)
     if output is not None and task is not None:
         _write_predictions(output, validation_set, tests, way, report)
     return {**median, "settings": settings}

@@ -4,6 +4,7 @@ Also SQuAD's, which its official script scores.
 """
 
 import collections
+import contextlib
 import dataclasses
 import json
 import os
@@ -82,6 +83,7 @@ FILES: dict[str, tuple[_File, ...]] = {
     "wic": (_File("WiC.jsonl", _lower_name),),
     "wsc": (_File("WSC.jsonl", _class_name),),
 }
+_NAMES = tuple(file.name for files in FILES.values() for file in files)
 PREDICTIONS, NULL_ODDS = "predictions.json", "null_odds.json"
 
 
@@ -129,6 +131,13 @@ def _place(task, data, file):
     parent = os.path.dirname(os.path.abspath(data))
     beside = [n for n in sorted(os.listdir(parent)) if folder_name(n) in file.folders]
     return os.path.join(parent, beside[0]) if beside else data
+
+
+def remove_old(folder: Path) -> None:
+    """Remove the files that an earlier run wrote, of a model that has been replaced."""
+    for name in (*_NAMES, PREDICTIONS, NULL_ODDS):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(os.path.join(folder, name))
 
 
 def write(
@@ -247,13 +256,12 @@ def write_zip(
         folders: those of the tasks' models.
         report: function that takes a line of text.
     """
-    names = {file.name for files in FILES.values() for file in files}
     found = {
         name: os.path.join(folder, name)
         for folder in folders
         if os.path.isdir(folder)
         for name in sorted(os.listdir(folder))
-        if name in names
+        if name in _NAMES
     }
     if not found:
         return

@@ -100,11 +100,8 @@ def _answers_match(library, y_true, y_pred):
 
 
 def _gender_parity(library, y_true, y_pred):
-    if len(y_pred) % 2:
-        raise ValueError(
-            f"`y_pred` must be of pairs for gender_parity. Received: {len(y_pred)}."
-        )
-    return library.mean([*map(operator.eq, y_pred[::2], y_pred[1::2])])
+    same = [*map(operator.eq, y_pred[::2], y_pred[1::2])]
+    return library.mean(same) if same else 0.0
 
 
 def _attachment(name):
@@ -188,7 +185,8 @@ def compute_metrics(
       that are there; `"cb_f1"`, that over classes 0, 1 and 2, be they there or not
       (SuperGLUE's of CB); `"matthews"`: of class numbers;
     - `"gender_parity"`: the share of pairs, each of two examples one after the other,
-      whose predictions are the same (SuperGLUE's of AX-g, whatever is right);
+      whose predictions are the same (SuperGLUE's of AX-g, whatever is right), without
+      a last one that has no other;
     - `"answers_f1"`, `"answers_match"`: of lists of 0 and 1 for the answers of each
       question, SuperGLUE's of MultiRC: the F1 of all answers together (F1a), and the
       share of questions whose answers are all told rightly (EM);

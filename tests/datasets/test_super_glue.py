@@ -460,5 +460,6 @@ def test_metrics_are_those_of_their_definitions():
     assert compute_metrics(["gender_parity"], y, found)["gender_parity"] == np.mean(
         np.array(found[::2]) == found[1::2]
     )
-    with pytest.raises(ValueError, match="must be of pairs for gender_parity"):
-        compute_metrics(["gender_parity"], [1], [1])
+    # The last of three has no other.
+    assert compute_metrics(["gender_parity"], y[:3], [1, 1, 0]) == {"gender_parity": 1}
+    assert compute_metrics(["gender_parity"], [1], [1]) == {"gender_parity": 0}

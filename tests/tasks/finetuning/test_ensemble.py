@@ -16,7 +16,6 @@ from keras_bertfam.tasks.finetuning.merging import merged_answers
 from tests import tiny_fine_tuning as tiny
 from tests import tiny_questions
 
-pytestmark = pytest.mark.any_backend
 TEXTS = ["the cat sat", "a dog ran", "a mat"]
 
 
