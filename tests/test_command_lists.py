@@ -25,7 +25,7 @@ from keras_bertfam.cli.building import pretraining_preprocessor
 from keras_bertfam.cli.reproduce import paper_tables
 from keras_bertfam.cli.runs import PretrainingRun, families
 from keras_bertfam.datasets import text_to_text
-from keras_bertfam.datasets.task_data import TASKS
+from keras_bertfam.datasets.task_data import BY_QUESTION, TASKS
 from keras_bertfam.layers.blocks import recomputation
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.parts.objectives import OBJECTIVES, strategies
@@ -155,16 +155,20 @@ def test_finetune():
     for name in TASKS:
         with contextlib.suppress(ValueError):
             taken.add(finetuning._supported(name, finetuning_heads).name)
-    assert listed("finetune", "task") == {*taken, glue.NAME}
-    assert {*TASKS} - taken == {"ax", "wikipedia", "lm1b"}
+    assert listed("finetune", "task") == {*taken, *glue.BENCHMARKS}
+    assert {*TASKS} - taken == {"ax", "ax_b", "ax_g", "wikipedia", "lm1b"}
     kinds = {task.kind for task in TASKS.values()} - {"text"}
     several = "multi_label"  # which only tables of one's own have
     assert finetuning_heads.CLASSES.keys() == {*kinds, several}
+    classified = {"classification", several, *BY_QUESTION}
     for kind, cls in finetuning_heads.CLASSES.items():
-        assert cls.data_kind == kind or (kind, cls) == (several, tasks.TextClassifier)
+        assert cls.data_kind == kind or kind in classified
+        assert (cls is tasks.TextClassifier) == (
+            kind in {"classification", *classified}
+        )
         assert cls.__name__ in tasks.__all__
     assert finetuning_text.CLASSES.keys() == {*text_to_text.KINDS}
-    assert {*glue.OFFICIAL} <= taken
+    assert {*glue.OFFICIAL, *glue.SUPER_OFFICIAL} <= taken
 
 
 def test_other_commands():

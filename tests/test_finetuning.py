@@ -65,13 +65,14 @@ def test_finds_the_best_of_a_grid(preset, data, tmp_path):
     )
     assert best["settings"] == (2e-2, 8, 4)
     assert best["accuracy"] > 0.9
-    assert len(lines) == 9
+    assert len(lines) == 10
     assert lines[0] == (
         "4 runs (2 rates x 2 seeds): learning rate 1e-07 or 0.02, batch size 8, "
         "epochs 4."
     )
     assert "seed 1: accuracy" in lines[3]
-    assert lines[-1].startswith("best, median of 2: learning rate 0.02, batch size 8")
+    assert lines[-2].startswith("best, median of 2: learning rate 0.02, batch size 8")
+    assert lines[-1] == f"Wrote {tmp_path / 'best' / 'SST-2.tsv'}."
     model = TextClassifier.from_preset(str(tmp_path / "best"))
     assert model.preprocessor.sequence_length == 16
     validation = load_examples("sst2", "validation", data)
@@ -402,6 +403,11 @@ def test_questions_without_an_answer(tmp_path):
     scores = squad_scores(validation.y, [answer["text"] for answer in answers])
     assert scores["f1"] == pytest.approx(best["squad_f1"], abs=1e-4)
     assert scores["no_answer_f1"] > 0
+    said = json.loads((tmp_path / "best" / "predictions.json").read_text("utf-8"))
+    said = [said[number] for number in validation.ids]
+    assert squad_scores(validation.y, said) == scores
+    odds = json.loads((tmp_path / "best" / "null_odds.json").read_text("utf-8"))
+    assert odds.keys() == {*validation.ids}
 
 
 def _question(name, question, answer):

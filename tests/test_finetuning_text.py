@@ -69,6 +69,12 @@ def test_what_is_made_of_a_preset(preset, tmp_path, monkeypatch):
     scores = finetuning_text.Scores(examples, batch_size=1).compute(model)
     assert scores == {"accuracy": 0.5}  # "bad" for both
     assert asked == [((1, 12), prepared.target_length + 1)] * 2
+    assert finetuning_text.predict(model, examples) == [0, 1]
+    targets[0] = "the mat"  # no class, for which a site has no word
+    assert finetuning_text.predict(model, examples) == [0, 1]
+    pairs = (["the cat", "a dog"], ["a", "b"])
+    numbers = Examples(pairs, None, get_task("stsb"))
+    assert finetuning_text.predict(model, numbers) == [-1.0, -1.0]
     bart = save(tmp_path / "bart", "Bart", tokenizers.word_piece())
     model = finetuning_text.make_model(task, bart)
     rate = finetuning_text.optimizer(model, 1e-3, fine_tuning_recipe("bart"))

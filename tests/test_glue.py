@@ -1,6 +1,7 @@
 """All tasks of GLUE by one command, and the official average."""
 
 import json
+import zipfile
 
 import pytest
 
@@ -59,6 +60,8 @@ def data(tmp_path):
         (tmp_path / "data" / name).mkdir(parents=True)
         for split in ("train", "dev"):
             (tmp_path / "data" / name / f"{split}.tsv").write_text(text)
+    test = "index\tsentence\n" + "".join(f"{k}\ta cat\n" for k in range(3))
+    (tmp_path / "data" / "SST-2" / "test.tsv").write_text(test)
     (tmp_path / "data" / "CoLA").mkdir()
     (tmp_path / "data" / "notes.txt").touch()
     return tmp_path / "data"
@@ -90,14 +93,26 @@ def test_command(data, tmp_path, monkeypatch):
     arguments = f"finetune --task all-glue --preset {preset} --data {data}"
     once = "--learning-rate 1e-3 --batch-size 8 --epochs 1"
     arguments = f"{arguments} {once} --output {output}".split()
+    (output / "rte").mkdir(parents=True)
+    for name in ("RTE.tsv", "notes.tsv"):  # of an earlier run, and the user's own
+        (output / "rte" / name).write_text("old")
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
+    assert not (output / "rte" / "RTE.tsv").exists()
+    assert (output / "rte" / "notes.tsv").read_text() == "old"
     table = (output / "glue.md").read_text()
     assert table in done.output
     assert "| average | 2 of 8 tasks | 62.5 |" in table
     assert "- without cola: " in table and "- without qqp: no folder" in table
     found = json.loads((output / "glue.json").read_text())
     assert found["tasks"]["sst2"]["settings"] == [0.001, 8, 1]
+    with zipfile.ZipFile(output / "glue.zip") as archive:
+        (name,) = archive.namelist()
+        rows = archive.read(name).decode().splitlines()
+    assert name == "SST-2.tsv" and rows[0] == "index\tprediction"
+    assert [row.split("\t")[0] for row in rows[1:]] == ["0", "1", "2"]
+    assert {row.split("\t")[1] for row in rows[1:]} < {"0", "1"}  # all the same
+    assert "No RTE.tsv: there is no file of 'rte', split 'test'." in done.output
     card = (output / "rte" / "README.md").read_text()
     assert "Fine-tuned on rte." in card and "| accuracy | 0.5 |" in card
     done = CliRunner().invoke(app, [*arguments, "--text", "review"])

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from keras_bertfam.cli import combinations, inputs, preparing, screen
-from keras_bertfam.cli.glue import NAME as ALL_GLUE
+from keras_bertfam.cli.glue import BENCHMARKS
 from keras_bertfam.cli.options import as_setting, takes_a_run
 from keras_bertfam.cli.reproduce import paper_tables
 from keras_bertfam.cli.runs import VOCABULARY, PretrainingRun
@@ -330,7 +330,8 @@ _TASKS = [name for name, task in TASKS.items() if task.can_be_learned]
 def finetune(
     preset: Annotated[str, typer.Option(help="Name or folder of a checkpoint.")],
     task: Annotated[
-        str | None, typer.Option(help=f"{', '.join(_TASKS)} or {ALL_GLUE}.")
+        str | None,
+        typer.Option(help=f"{', '.join(_TASKS)}, {' or '.join(BENCHMARKS)}."),
     ] = None,
     data: Annotated[
         str | None,
@@ -425,15 +426,21 @@ def predict(
     text: Annotated[
         list[str] | None, typer.Option(help="Column of the texts. Twice for pairs.")
     ] = None,
+    ensemble: Annotated[
+        list[str] | None,
+        typer.Option(help="Another one, to answer on average with. May be repeated."),
+    ] = None,
 ) -> None:
     """Answer examples from files or standard input, each with a line of JSON."""
     with _errors_as_messages():
-        inputs.check_task_folder(preset)
-        inputs.check_taken("predict", preset)
+        presets = [preset, *(ensemble or ())]
+        for each in presets:
+            inputs.check_task_folder(each)
+            inputs.check_taken("predict", each)
         inputs.check_texts(files or ())
         with screen.loading():
             from keras_bertfam.cli import prediction
-        model = prediction.load_task(preset)
+        model = prediction.load_tasks(presets)
         answers = prediction.predict(model, files or (), text or ())
         prediction.write(answers, typer.echo)
 

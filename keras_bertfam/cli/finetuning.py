@@ -13,7 +13,7 @@ from typing import Any
 import keras
 
 from keras_bertfam import datasets, tasks
-from keras_bertfam.cli import finetuning_heads, finetuning_text, glue
+from keras_bertfam.cli import finetuning_heads, finetuning_text, glue, submissions
 from keras_bertfam.cli.inputs import check_something, check_without_own
 from keras_bertfam.datasets.task_data import TaskData, get_task
 from keras_bertfam.presets import folders
@@ -97,16 +97,20 @@ def finetune(
     A table of your own is trained on once, by the middle of the published grid. A
     search, as that for a named task, trains every point of the grid with every seed.
     The point with the best median of the first metric counts; the model of the best
-    single run is saved.
+    single run is saved. Beside it are the files with what it says of the test parts,
+    as GLUE's and SuperGLUE's sites take them, where the data has such parts, and of
+    SQuAD's questions to validate on the answers, as its official script reads them.
 
     Args:
         task: name of a task, see `get_task`. `None` for a
-            table of your own; `"all-glue"` for all tasks of GLUE.
+            table of your own; `"all-glue"` for all tasks of GLUE, `"all-superglue"`
+            for those of SuperGLUE.
         preset: str.
         data: see `keras_bertfam.datasets.load_examples`; without a `task` the table,
-            which comes first there; of all of GLUE a folder with their folders.
-        output: directory for the best model, or `None`; of all of GLUE a folder for
-            `glue.md`, `glue.json` and their models.
+            which comes first there; of all tasks a folder with their folders.
+        output: directory for the best model, or `None`; of all tasks a folder for
+            `glue.md`, `glue.json`, `glue.zip`, or those of `superglue`, and their
+            models.
         learning_rates: sequence of floats, or `None` for the recipe's. All that are
             given are tried.
         batch_sizes: sequence of ints, or `None`.
@@ -131,9 +135,9 @@ def finetune(
 
     Returns:
         A dict of the medians of the metrics and the `settings` that reached them; of
-        all of GLUE, of the `average`, the `tasks` and what is `missing`.
+        all tasks, of the `average`, the `tasks` and what is `missing`.
     """
-    if task == glue.NAME:
+    if isinstance(task, str) and task in glue.BENCHMARKS:
         one = functools.partial(
             finetune,
             preset=preset,
@@ -153,12 +157,14 @@ def finetune(
             as_text=as_text,
             search=search,
         )
-        return glue.finetune_all(one, _check_data, data, output, report)
+        benchmark = glue.BENCHMARKS[task]
+        return glue.finetune_all(one, _check_data, data, output, report, benchmark)
     if output is not None:
         folders.check_destination(output)
     way: Any = finetuning_text if as_text else finetuning_heads
     own = {"text": text, "label": label, "validation": validation}
     others: dict[str, Any] = {}
+    tests: dict[str, Any] = {}
     if task is None:
         train_set, validation_set = load_own(
             data, **own, share=validation_split, limit=limit, kind=way.OWN_KIND
@@ -168,6 +174,8 @@ def finetune(
         train_set, validation_set, others = load_parts(
             _supported(task, way), data, limit, report
         )
+        if output is not None:
+            tests = submissions.load_parts(train_set.task, data, limit, report)
     facts = train_set.task
     recipe, longest = _recipe_of(preset, facts, way)
     if sequence_length is None and recipe.sequence_length is not None:
@@ -215,7 +223,24 @@ def finetune(
     median, settings = best
     name = f"best, median of {len(seeds)}: {_described(settings)}"
     report(f"{name}: {formatted(median)}")
+    if output is not None:
+        submissions.remove_old(output)
+    if output is not None and task is not None:
+        _write_predictions(output, validation_set, tests, way, report)
     return {**median, "settings": settings}
+
+
+def _write_predictions(output, validation_set, tests, way, report):
+    """Write what the saved model, the best one, says for official scores."""
+    facts = validation_set.task
+    questions = facts.kind == "question_answering" and way is finetuning_heads
+    if not tests and not questions:
+        return
+    model = way.CLASSES[facts.kind].from_preset(output)
+    if questions:
+        submissions.write_answers(model, validation_set, output, report)
+    predict = functools.partial(way.predict, model)
+    submissions.write(facts, tests, predict, output, report)
 
 
 _FACTORS = ("rates", "batch sizes", "numbers of epochs", "seeds")

@@ -6,6 +6,7 @@ import keras
 
 from keras_bertfam import datasets, metrics, optimizers, tasks
 from keras_bertfam.datasets.task_data import TaskData
+from keras_bertfam.metrics.callback import predicted_labels
 from keras_bertfam.tasks.finetuning.fine_tuning import LabelledTask
 from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocessor
 from keras_bertfam.tasks.recipes import FineTuningRecipe
@@ -17,7 +18,9 @@ CLASSES: dict[str, Any] = {
     for cls in (getattr(tasks, name) for name in tasks.__all__)
     if (kind := getattr(cls, "data_kind", None)) is not None
 }
-CLASSES["multi_label"] = CLASSES["classification"]
+CLASSES |= dict.fromkeys(
+    ("multi_label", "answer_sets", "candidates"), CLASSES["classification"]
+)
 # Of tables of one's own; `None` infers it.
 OWN_KIND = None
 
@@ -127,5 +130,6 @@ def optimizer(
     )
 
 
-# What adds the scores of examples to the logs, and computes them.
+# What adds the scores of examples to the logs, and computes them; and predicts.
 Scores = metrics.TaskMetrics
+predict = predicted_labels

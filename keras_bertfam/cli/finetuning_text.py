@@ -110,6 +110,27 @@ class Scores(metrics.TaskMetrics):
     """As `TaskMetrics`, of the texts that a `TextToText` writes for the examples."""
 
     def compute(self, model: Model | None = None) -> dict[str, float]:
-        inputs, _ = datasets.as_text_pairs(self.examples)
-        texts = write_texts(model or self.model, inputs, self.batch_size)
+        texts = _written(model or self.model, self.examples, self.batch_size)
         return datasets.score_texts(self.examples, texts)
+
+
+def predict(model: Model, examples: datasets.Examples) -> list[Any]:
+    """Predict the labels of examples for a site, which takes labels of the task only.
+
+    Args:
+        model: a `TextToText`.
+        examples: `Examples`.
+
+    Returns:
+        A list of class numbers, 0 for a text that is no name of a class; or of numbers,
+        -1 for a text that is none.
+    """
+    labels = text_to_text.labels_of_texts(examples, _written(model, examples))
+    if examples.task.kind == "regression":
+        return labels
+    return [max(label, 0) for label in labels]
+
+
+def _written(model, examples, batch_size=32):
+    inputs, _ = datasets.as_text_pairs(examples)
+    return write_texts(model, inputs, batch_size)

@@ -1,17 +1,40 @@
-"""All tasks of GLUE, one after the other, and their table with the average."""
+"""All tasks of GLUE or SuperGLUE, one after the other, and their average."""
 
+import dataclasses
 import json
 import os
-import re
 import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from keras_bertfam.cli import submissions
+from keras_bertfam.datasets.task_data import TASKS
 from keras_bertfam.presets import folders
 from keras_bertfam.types import Path
 from keras_bertfam.whole_files import write_text
 
-NAME = "all-glue"
+
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+    """A benchmark of several tasks.
+
+    Attributes:
+        title: str, what people call it.
+        file: str, the names of its table, without their ends, and of the files for
+            its site.
+        official: dict from names of tasks to their official metrics.
+        by_majority: name of a task that isn't learned: its file says the class that
+            most of its examples to train on have; or `None`.
+        note: str, what its average is.
+    """
+
+    title: str
+    file: str
+    official: dict[str, tuple[str, ...]]
+    by_majority: str | None
+    note: str
+
+
 # Wang et al., 2019, table 1; of MNLI both parts count. WNLI is left out as in table 1
 # of BERT's paper, for its validation part was made to mislead.
 OFFICIAL = {
@@ -24,11 +47,33 @@ OFFICIAL = {
     "qnli": ("accuracy",),
     "rte": ("accuracy",),
 }
-_NOTES = (
+# Wang et al., 2019 (SuperGLUE), table 1.
+SUPER_OFFICIAL = {
+    "boolq": ("accuracy",),
+    "cb": ("cb_f1", "accuracy"),
+    "copa": ("accuracy",),
+    "multirc": ("answers_f1", "answers_match"),
+    "record": ("squad_f1", "squad_exact_match"),
+    "superglue_rte": ("accuracy",),
+    "wic": ("accuracy",),
+    "wsc": ("accuracy",),
+}
+_NOTE = (
     "Scores of the validation parts, times 100. A task's score is the mean of its "
-    "metrics, and the average that of the tasks' scores, as on GLUE's leaderboard, but "
-    "without WNLI, as in BERT's paper.",
+    "metrics, and the average that of the tasks' scores, as on {}'s leaderboard{}."
 )
+GLUE = Benchmark(
+    "GLUE",
+    "glue",
+    OFFICIAL,
+    "wnli",
+    _NOTE.format("GLUE", ", but without WNLI, as in BERT's paper"),
+)
+SUPER_GLUE = Benchmark(
+    "SuperGLUE", "superglue", SUPER_OFFICIAL, None, _NOTE.format("SuperGLUE", "")
+)
+NAME = "all-glue"
+BENCHMARKS = {NAME: GLUE, "all-superglue": SUPER_GLUE}
 
 
 def finetune_all(
@@ -37,8 +82,9 @@ def finetune_all(
     data: Path | None,
     output: Path | None,
     report: Callable[[str], object],
+    benchmark: Benchmark = GLUE,
 ) -> dict[str, Any]:
-    """Fine-tune on each task of GLUE that is there, and report the table.
+    """Fine-tune on each task of a benchmark that is there, and report the table.
 
     Args:
         finetune: takes the name of a task, its folder and that for its model, and
@@ -47,15 +93,17 @@ def finetune_all(
             if its files are missing; called for all tasks before the first is trained.
         data: folder with a folder for each task, such as `mrpc` or `MRPC`; `None`
             downloads.
-        output: folder for `glue.md`, `glue.json` and the models, or `None`.
+        output: folder for `glue.md`, `glue.json`, the models and `glue.zip` with what
+            they say of the test parts, for GLUE's site; or `None`.
         report: function that takes a text.
+        benchmark: `Benchmark`.
 
     Returns:
         Dict, see `summary`.
     """
     if output is not None:
         folders.check_destination(output)
-    places, missing = find_tasks(data)
+    places, missing = find_tasks(data, benchmark)
     for task, place in list(places.items()):
         try:
             load(task, place)
@@ -64,8 +112,9 @@ def finetune_all(
             del places[task]
     if not places:
         raise ValueError(
-            "`data` must be a folder with a folder for each task of GLUE, such as "
-            f"mrpc. Received: {os.fspath(data or '')!r}, with none of them."
+            f"`data` must be a folder with a folder for each task of {benchmark.title},"
+            f" such as {[*benchmark.official][2]}. Received: "
+            f"{os.fspath(data or '')!r}, with none of them."
         )
     for task, reason in missing.items():
         report(f"{task} is left out: {reason}")
@@ -76,45 +125,72 @@ def finetune_all(
         results[task] = finetune(task, data=place, output=target)
         # After each task, so that a run that is cut off leaves what it has.
         left = {name: "not trained yet" for name in places if name not in results}
-        found = summary(results, {**missing, **left})
+        found = summary(results, {**missing, **left}, benchmark)
         if output is not None:
-            _write(output, found)
-    report(table(found))
+            _write(output, found, benchmark)
+    report(table(found, benchmark))
+    if output is not None:
+        _write_submission(data, output, [*places], report, benchmark)
     return found
 
 
-def find_tasks(data: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """Find the folders of GLUE's tasks, and say why there are none of others.
+def _write_submission(data, output, tasks, report, benchmark):
+    """Put the files for the benchmark's site into one, as it wants them."""
+    folders = [os.path.join(output, task) for task in tasks]
+    if benchmark.by_majority is not None:
+        path = None if data is None else _folders_in(data).get(benchmark.by_majority)
+        folder = os.path.join(output, benchmark.by_majority)
+        if submissions.write_majority(benchmark.by_majority, path, folder, report):
+            folders.append(folder)
+    path = os.path.join(output, f"{benchmark.file}.zip")
+    submissions.write_zip(path, folders, report)
+
+
+def find_tasks(
+    data: Path | None, benchmark: Benchmark = GLUE
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Find the folders of a benchmark's tasks, and say why there are none of others.
 
     Args:
         data: folder, or `None`: then each task is to be downloaded.
+        benchmark: `Benchmark`.
 
     Returns:
         Tuple of a dict from names of tasks to folders or `None`, and one from names
         of those that aren't there to reasons.
     """
+    official = benchmark.official
     if data is None:
-        return dict.fromkeys(OFFICIAL), {}
+        return dict.fromkeys(official), {}
     if not os.path.isdir(data):
         raise ValueError(
-            "`data` must be a folder with a folder for each task of GLUE. "
-            f"Received: {os.fspath(data)!r}."
+            "`data` must be a folder with a folder for each task of "
+            f"{benchmark.title}. Received: {os.fspath(data)!r}."
         )
-    there = sorted(os.listdir(data), key=lambda name: (name in OFFICIAL, name))
-    names = {re.sub(r"\W|_|glue", "", name.lower()): name for name in there}
-    paths = {task: os.path.join(data, name) for task, name in names.items()}
-    places = {t: paths[t] for t in OFFICIAL if os.path.isdir(paths.get(t, ""))}
-    return places, {task: "no folder" for task in OFFICIAL if task not in places}
+    paths = _folders_in(data)
+    found = {task: paths.get(submissions.folder_name(task), "") for task in official}
+    places = {task: path for task, path in found.items() if os.path.isdir(path)}
+    return places, {task: "no folder" for task in official if task not in places}
+
+
+def _folders_in(data):
+    """Give what is in a folder by names like those of tasks, which themselves win."""
+    names = sorted(os.listdir(data), key=lambda name: (name in TASKS, name))
+    return {submissions.folder_name(n): os.path.join(data, n) for n in names}
 
 
 def summary(
-    results: Mapping[str, Mapping[str, Any]], missing: Mapping[str, str]
+    results: Mapping[str, Mapping[str, Any]],
+    missing: Mapping[str, str],
+    benchmark: Benchmark = GLUE,
 ) -> dict[str, Any]:
-    """Compute GLUE's scores, in percent.
+    """Compute a benchmark's scores, in percent.
 
     Args:
-        results: dict from names of tasks to their metrics, from -1 to 1.
+        results: dict from names of tasks to their metrics, from -1 to 1; SQuAD's are
+            in percent already.
         missing: dict from names of tasks without any to reasons.
+        benchmark: `Benchmark`.
 
     Returns:
         Dict of the `average`, the `tasks` (dicts of their `metrics`, `score` and
@@ -122,12 +198,16 @@ def summary(
     """
     tasks: dict[str, Any] = {}
     missing = dict(missing)
-    for task, names in OFFICIAL.items():
+    for task, names in benchmark.official.items():
         if task not in results:
             missing.setdefault(task, "no result")
             continue
         given = results[task]
-        metrics = {name: 100 * given[name] for name in names if name in given}
+        metrics = {
+            name: given[name] * (1 if name.startswith("squad_") else 100)
+            for name in names
+            if name in given
+        }
         for name in set(names) - set(metrics):
             missing[f"{task}, {name}"] = "no such part"
         score = statistics.fmean(metrics.values())
@@ -137,22 +217,23 @@ def summary(
     return {"average": average, "tasks": tasks, "missing": missing}
 
 
-def table(found: Mapping[str, Any]) -> str:
+def table(found: Mapping[str, Any], benchmark: Benchmark = GLUE) -> str:
     """Write what `summary` gives as Markdown."""
     lines = ["| task | metrics | score |", "|---|---|---:|"]
     for task, scores in found["tasks"].items():
         metrics = ", ".join(f"{k} {v:.1f}" for k, v in scores["metrics"].items())
         lines.append(f"| {task} | {metrics} | {scores['score']:.1f} |")
-    count = f"{len(found['tasks'])} of {len(OFFICIAL)} tasks"
+    count = f"{len(found['tasks'])} of {len(benchmark.official)} tasks"
     lines.append(f"| average | {count} | {found['average']:.1f} |")
     left_out = [f"- without {name}: {why}" for name, why in found["missing"].items()]
-    return "\n".join([*lines, "", *left_out, *([""] if left_out else []), *_NOTES])
+    left_out += [""] if left_out else []
+    return "\n".join([*lines, "", *left_out, benchmark.note])
 
 
-def _write(output, found):
+def _write(output, found, benchmark):
     os.makedirs(output, exist_ok=True)
-    for name, text in (
-        ("glue.md", table(found)),
-        ("glue.json", json.dumps(found, indent=2)),
+    for end, text in (
+        ("md", table(found, benchmark)),
+        ("json", json.dumps(found, indent=2)),
     ):
-        write_text(os.path.join(output, name), text + "\n")
+        write_text(os.path.join(output, f"{benchmark.file}.{end}"), text + "\n")

@@ -48,6 +48,16 @@ def load_task(preset: str) -> Model:
     return cls.from_preset(preset)
 
 
+def load_tasks(presets: Sequence[str]) -> Model:
+    """Load the fine-tuned task of a preset, or an `Ensemble` of several.
+
+    Raises:
+        ValueError: if there is none, or if they don't go together.
+    """
+    models = [load_task(preset) for preset in presets]
+    return models[0] if len(models) == 1 else tasks.Ensemble(models)
+
+
 def load_model(preset: str) -> Model:
     """Load the task of a checkpoint, or one without a head for a backbone.
 
@@ -81,7 +91,7 @@ def predict(
     """Yield the answers of a fine-tuned task.
 
     Args:
-        model: a fine-tuned task.
+        model: a fine-tuned task, or a `keras_bertfam.tasks.Ensemble`.
         files: paths: tables as `keras_bertfam.datasets.load_examples` reads them, by
             their suffix, and others with a text a line; without any, `lines` are read.
         text: names of the columns with the texts, two for pairs; none for the usual
@@ -94,7 +104,7 @@ def predict(
     Raises:
         ValueError: for a line or table without the columns.
     """
-    usual, answer = _TASKS[type(model)]
+    usual, answer = _TASKS.get(type(model)) or (model.text_columns, type(model).answers)
     columns = [*text] or [*usual]
     for rows in _batches(_rows(files, columns, lines)):
         given = [[row[column] for row in rows] for column in columns]

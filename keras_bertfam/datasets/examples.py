@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.datasets.task_data import TaskData
+from keras_bertfam.datasets.task_data import BY_QUESTION, TaskData
 from keras_bertfam.layers.data.labels import NO_LABEL, is_no_label
 
 
@@ -27,14 +27,20 @@ class Examples:
             - `"question_answering"`: dict of the lists `question` and `context`;
             - `"parsing"`: list of lists of words;
             - `"relations"`: dict of the lists `text`, `first` and `second`;
+            - `"answer_sets"` and `"candidates"`: tuple of two lists, each pair with
+              one of a question's answers;
             - `"multiple_choice"`: tuple of a list of passages and a list of lists
               of choices, each the question with an option in it.
         y: list of labels, or `None` where they aren't published: class numbers,
             floats, lists of names of tags or of a text's classes, of parsing lists of
             `(head, relation)`, or SQuAD's dicts of the lists `text` and `answer_start`.
         task: `TaskData`.
-        ids: list of strings, for questions; else `None`.
+        ids: list of strings, for questions, and where the data numbers its examples;
+            else `None`. Where several examples are of a question, theirs are what is
+            before the last `-`.
         titles: list of strings, the articles that questions are on; else `None`.
+        candidates: of `"candidates"` list of tuples of a text, which may be the
+            answer, and a list of those that are right; else `None`.
 
     Example:
 
@@ -52,6 +58,7 @@ class Examples:
     task: TaskData
     ids: list[str] | None = None
     titles: list[str] | None = None
+    candidates: list[tuple[str, list[str]]] | None = None
 
     def __len__(self) -> int:
         return len(_first(self.x))
@@ -70,13 +77,63 @@ class Examples:
         """The classes in order, for `TextClassifier` or `TokenClassifier`."""
         return self.task.label_names
 
+    @property
+    def targets(self) -> list[Any] | None:
+        """What predictions are compared with: `y`, but for several to a question.
+
+        Of `"answer_sets"` a list of class numbers for each question, of `"candidates"`
+        a dict with the list `text` of what is right, as SQuAD's.
+        """
+        if self.y is None or self.task.kind not in BY_QUESTION:
+            return self.y
+        if self.candidates is None:
+            return self.by_question(self.y)
+        found = self.by_question(self.candidates)
+        return [{"text": [*of_one[0][1]]} for of_one in found]
+
+    def by_question(self, values: Sequence[Any]) -> list[list[Any]]:
+        """Group what is said of examples by the questions that they are of.
+
+        Args:
+            values: sequence with one for each example.
+
+        Returns:
+            A list of a list for each question, in the order of the examples.
+
+        Raises:
+            ValueError: for examples without `ids`.
+
+        Example:
+
+        ```python
+        from keras_bertfam.datasets.task_data import get_task
+        pairs = (["Text."] * 3, ["Who? A.", "Who? B.", "Why? C."])
+        task, ids = get_task("multirc"), ["0-0-0", "0-0-1", "0-1-0"]
+        examples = keras_bertfam.datasets.Examples(pairs, [0, 1, 1], task, ids)
+        examples.by_question(examples.y)  # [[0, 1], [1]]
+        ```
+        """
+        found: dict[str, list[Any]] = {}
+        for key, value in zip(self._questions(), values, strict=True):
+            found.setdefault(key, []).append(value)
+        return [*found.values()]
+
+    def _questions(self):
+        if self.ids is None:
+            raise ValueError(
+                f"Examples of {self.task.name!r} must have numbers as `idx`, such as "
+                "'question-answer'. Received: none, or the same twice."
+            )
+        return [number.rpartition("-")[0] for number in self.ids]
+
     @checked
     def split(self, share: float, seed: int = 0) -> tuple[Self, Self]:
         """Split examples in two parts, the second of a share that is drawn by a seed.
 
         Classes have the same share of both parts, as nearly as whole examples allow;
         a class's last example isn't drawn. Both parts keep the order of the
-        examples. Questions on one article may come to both: see `split_articles`.
+        examples. Answers of a question stay together. Questions on one article may
+        come to both: see `split_articles`.
 
         Args:
             share: float between 0 and 1, of the second part.
@@ -89,6 +146,11 @@ class Examples:
             ValueError: for another share, or if a part were empty.
         """
         count = len(self)
+        numbers = [*range(count)]
+        if self.task.kind in BY_QUESTION:
+            questions = self._questions()
+            order = {key: k for k, key in enumerate(dict.fromkeys(questions))}
+            numbers, count = [order[key] for key in questions], len(order)
         drawn: set[int] = set()
         if self.task.kind == "classification" and self.y is not None:
             labels = self.y
@@ -101,7 +163,7 @@ class Examples:
                 "`validation_split` must be a share between 0 and 1 that leaves "
                 f"examples on both sides. Received: {share}, for {count} examples."
             )
-        second = [number in drawn for number in range(count)]
+        second = [number in drawn for number in numbers]
         return self._where([not here for here in second]), self._where(second)
 
     @checked
@@ -136,6 +198,7 @@ class Examples:
             y=optional(self.y),
             ids=optional(self.ids),
             titles=optional(self.titles),
+            candidates=optional(self.candidates),
         )
 
 
@@ -262,9 +325,25 @@ def _label_list(task, labels):
 def _with_labels(convert):
     def arranged(task, records, place):
         labels = _labels(task, records, convert, place)
-        return Examples(_columns(task, records), labels, task)
+        return Examples(_columns(task, records), labels, task, _ids(records))
 
     return arranged
+
+
+def _ids(records):
+    """List the numbers that data of GLUE and SuperGLUE has for examples, if it has."""
+    for name in ("idx", "index"):
+        numbers = [record.get(name) for record in records]
+        given = [str(n) for n in numbers if isinstance(n, (int, str))]
+        if len({*given}) == len(records):
+            return given
+    return None
+
+
+def _arrange_candidates(task, records, place):
+    examples = _with_labels(_class_number)(task, records, place)
+    candidates = [record["candidate"] for record in records]
+    return dataclasses.replace(examples, candidates=candidates)
 
 
 def _arrange_questions(task, records, place):
@@ -283,7 +362,7 @@ def _arrange_choices(task, records, place):
     contexts = [record[task.columns[0]] for record in records]
     choices = [_choices(task, record) for record in records]
     labels = _labels(task, records, _class_number, place)
-    return Examples((contexts, choices), labels, task)
+    return Examples((contexts, choices), labels, task, _ids(records))
 
 
 def _single_questions(task, record):
@@ -347,7 +426,8 @@ def _arrange_relations(task, records, place):
             record.update(zip((text, *spans), found, strict=True))
     _check_columns(task, records)
     x = {name: [record[name] for record in records] for name in task.columns}
-    return Examples(x, _labels(task, records, _class_number, place), task)
+    labels = _labels(task, records, _class_number, place)
+    return Examples(x, labels, task, _ids(records))
 
 
 def _unmarked(text, markers):
@@ -395,6 +475,8 @@ _ARRANGED = {
     "text_to_text": _with_labels(lambda task, label: str(label)),
     "parsing": _arrange_trees,
     "relations": _arrange_relations,
+    "answer_sets": _with_labels(_class_number),
+    "candidates": _arrange_candidates,
 }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_bertfam.arguments import check_number, checked
-from keras_bertfam.datasets import files, tables
+from keras_bertfam.datasets import files, super_glue, tables
 from keras_bertfam.datasets.examples import Examples, arrange
 from keras_bertfam.datasets.own_tables import load_table, question_records
 from keras_bertfam.datasets.tables import TableRequest
@@ -185,10 +185,23 @@ def _load_task(task, split, data, limit):
                 f"out. The first: {broken[0]}.",
                 stacklevel=4,
             )
+    if task.super_glue:
+        records = _prepared(task, records)
     examples = arrange(task, records)
     if not len(examples):
         raise ValueError(f"{task.name!r}, split {split!r}: no example in it.")
     return examples if limit is None else examples.take(limit)
+
+
+def _prepared(task, records):
+    prepared = []
+    for number, record in enumerate(records, 1):
+        try:
+            prepared += super_glue.prepare(task.name, record)
+        except ValueError as error:
+            where = f"{task.name!r}, record {number} of {len(records)}"
+            raise ValueError(f"{where}: {error}") from error
+    return prepared
 
 
 def _load_text(task, split, data, limit):
@@ -328,6 +341,8 @@ def _read_table(task, path, broken, limit=None):
 
 
 def _read(task, path, broken):
+    if task.super_glue:
+        return super_glue.read(task.name, path)
     if task.kind == "question_answering":
         if not tables.is_column_file(path):
             return files.read_squad(path)

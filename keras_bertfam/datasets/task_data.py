@@ -13,7 +13,11 @@ _METRICS = {
     "text_to_text": ("chrf", "bleu"),
     "parsing": ("las", "uas"),
     "relations": ("accuracy", "macro_f1"),
+    "answer_sets": ("answers_f1", "answers_match"),
+    "candidates": ("squad_f1", "squad_exact_match"),
 }
+# Kinds with several examples for a question.
+BY_QUESTION = ("answer_sets", "candidates")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +29,10 @@ class TaskData:
         kind: `"classification"`, `"regression"`, `"tagging"`, `"multi_label"`,
             `"question_answering"`, `"multiple_choice"`, `"text_to_text"`,
             `"parsing"`, whose labels are the columns `head` and `deprel`,
-            `"relations"`, of the columns `text`, `first` and `second`, or `"text"`.
+            `"relations"`, of the columns `text`, `first` and `second`;
+            `"answer_sets"`, pairs of which each is a question with one of its answers,
+            and any number of these are right, or `"candidates"`, with one of the
+            texts of which the most probable is the answer; or `"text"`.
         source: names of the datasets in `tensorflow_datasets`, one after the
             other; empty if it isn't there.
         columns: the inputs' columns there, and in files once `renamed`. Of
@@ -51,6 +58,8 @@ class TaskData:
             ends the first, and the second.
         skip_broken_rows: whether rows of a table without a value for each column
             are left out, with a warning, and no error.
+        super_glue: whether files and records are SuperGLUE's, see
+            `keras_bertfam.datasets.super_glue`.
 
     Example:
 
@@ -92,6 +101,7 @@ class TaskData:
     json_lines: bool = False
     markers: tuple[str, ...] = ()
     skip_broken_rows: bool = False
+    super_glue: bool = False
 
     def __post_init__(self) -> None:
         if self.metrics is None:
@@ -195,7 +205,7 @@ _ALL = (
         label_names=("not_duplicate", "duplicate"),
         metrics=("f1", "accuracy"),
         layouts=(_TSV,),
-        renamed={"is_duplicate": "label"},
+        renamed={"is_duplicate": "label", "id": "index"},
         # Line ends within questions; TFDS leaves these rows out, too.
         skip_broken_rows=True,
         symmetric=True,
@@ -460,7 +470,58 @@ _SCIENCE = (
     _texts("scicite", "background method result"),
 )
 
-TASKS = {task.name: task for task in (*_ALL, *_SCIENCE)}
+_TRUTH = ("False", "True")
+
+
+def _super_glue(name, kind, source, columns, label_names, **kwargs):
+    more = {"json_lines": True, "super_glue": True, "label_names": label_names}
+    parts = {"train": "train", "validation": "val", "test": "test"}
+    more["layouts"] = ({part: (f"{file}.jsonl",) for part, file in parts.items()},)
+    return TaskData(name, kind, (f"super_glue/{source}",), columns, **more | kwargs)
+
+
+def _diagnostics(name, file, columns, metrics):
+    """Make a test part for models of RTE."""
+    more = {"splits": {"test": "test"}, "layouts": ({"test": (f"{file}.jsonl",)},)}
+    more |= {"metrics": metrics, "prefix": "rte"}
+    source = name.replace("_", "")
+    return _super_glue(name, "classification", source, columns, _ENTAILMENT, **more)
+
+
+_NLI_PAIR = ("premise", "hypothesis")
+_SPANS = ("text", "first", "second")
+_SUPER_GLUE = (
+    _super_glue("boolq", "classification", "boolq", ("passage", "question"), _TRUTH),
+    _super_glue(
+        "cb",
+        "classification",
+        "cb",
+        _NLI_PAIR,
+        ("entailment", "contradiction", "neutral"),
+        metrics=("cb_f1", "accuracy"),
+    ),
+    _super_glue(
+        "copa",
+        "multiple_choice",
+        "copa",
+        ("premise", "question", "choice1", "choice2"),
+        ("choice1", "choice2"),
+        question="question",
+    ),
+    _super_glue("multirc", "answer_sets", "multirc", ("paragraph", "answer"), _TRUTH),
+    _super_glue("record", "candidates", "record", ("passage", "query"), _TRUTH),
+    # GLUE's task with other columns.
+    _super_glue(
+        "superglue_rte", "classification", "rte", _NLI_PAIR, _ENTAILMENT, prefix="rte"
+    ),
+    # The states of both words, or of noun and pronoun, are compared.
+    _super_glue("wic", "relations", "wic", _SPANS, _TRUTH, metrics=("accuracy",)),
+    _super_glue("wsc", "relations", "wsc.fixed", _SPANS, _TRUTH, metrics=("accuracy",)),
+    _diagnostics("ax_b", "AX-b", _PAIR, ("matthews",)),
+    _diagnostics("ax_g", "AX-g", _NLI_PAIR, ("accuracy", "gender_parity")),
+)
+
+TASKS = {task.name: task for task in (*_ALL, *_SCIENCE, *_SUPER_GLUE)}
 
 
 def get_task(name: str | TaskData) -> TaskData:

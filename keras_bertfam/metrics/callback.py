@@ -1,5 +1,6 @@
 """Metrics of a whole validation set in the logs of `fit()`."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from keras_bertfam.arguments import checked
 from keras_bertfam.metrics.scores import check_metrics, compute_metrics
 from keras_bertfam.metrics.squad import answer_texts
 from keras_bertfam.types import Model
+
+_OF_CLASSES = ("classification", "relations", "answer_sets", "candidates")
 
 
 @checked
@@ -74,7 +77,7 @@ class TaskMetrics(keras.callbacks.Callback):
         model, examples = model or self.model, self.examples
         if not _has_unanswerable(examples):
             predictions = predicted_labels(model, examples, self.batch_size)
-            return compute_metrics(self.metrics, examples.y, predictions)
+            return compute_metrics(self.metrics, examples.targets, predictions)
         answers = model.predict(examples.x, batch_size=self.batch_size, verbose=0)
         metric = self.metrics[0].removeprefix("squad_")
         _, threshold = model.tune_null_threshold(
@@ -97,7 +100,7 @@ def _has_unanswerable(examples):
 
 
 def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[Any]:
-    """Predict examples with a fine-tuning task, in the form of their labels.
+    """Predict examples with a fine-tuning task, in the form of `Examples.targets`.
 
     Args:
         model: a fine-tuning task.
@@ -106,7 +109,8 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
 
     Returns:
         A list of the task's class numbers, floats, lists of tags or of classes, or
-        answers' texts.
+        answers' texts; where several examples are of a question, with one for each
+        question.
 
     Raises:
         ValueError: if the model's classes have other names than the task's.
@@ -127,24 +131,26 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
     outputs = np.asarray(model.predict(examples.x, batch_size=batch_size, verbose=0))
     if kind == "regression":
         return outputs.reshape(-1).tolist()
+    outputs = _in_order(examples.task, model, outputs)
+    if kind == "candidates":
+        # The more class 1 is ahead of class 0, the more probable it is.
+        texts = [text for text, _ in examples.candidates]
+        leads = (outputs[:, 1] - outputs[:, 0]).tolist()
+        pairs = examples.by_question([*zip(leads, texts, strict=True)])
+        return [max(of_one, key=operator.itemgetter(0))[1] for of_one in pairs]
     numbers = outputs.argmax(-1).tolist()
+    return examples.by_question(numbers) if kind == "answer_sets" else numbers
+
+
+def _in_order(task, model, outputs):
+    """Put the columns of classes in the task's order, as a model may have another."""
     names = getattr(model, "label_names", None)
-    if (
-        kind not in ("classification", "relations")
-        or names is None
-        or not examples.task.label_names
-    ):
-        return numbers
-    numbers_by_name = _numbers_by_name(examples.task, names)
-    return [numbers_by_name[names[number]] for number in numbers]
-
-
-def _numbers_by_name(task, names):
-    """Map a task's numbers of classes to a model's, which may have another order."""
+    if task.kind not in _OF_CLASSES or names is None or not task.label_names:
+        return outputs
     known = {name.casefold(): k for k, name in enumerate(task.label_names)}
     if known.keys() != {name.casefold() for name in names}:
         raise ValueError(
             f"The model's `label_names` must be those of {task.name!r}, "
             f"{list(task.label_names)}, in any order. Received: {names}."
         )
-    return {name: known[name.casefold()] for name in names}
+    return outputs[:, np.argsort([known[name.casefold()] for name in names])]

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -87,6 +88,22 @@ def _word_macro_f1(library, y_true, y_pred):
     return library.f1_score(true, found, average="macro", zero_division=0)
 
 
+def _answers_f1(library, y_true, y_pred):
+    rows = zip(y_true, y_pred, strict=True)
+    pairs = [pair for row in rows for pair in zip(*row, strict=True)]
+    return library.f1_score(*zip(*pairs, strict=True), zero_division=0) if pairs else 0
+
+
+def _answers_match(library, y_true, y_pred):
+    pairs = zip(y_true, y_pred, strict=True)
+    return library.mean([[*true] == [*found] for true, found in pairs])
+
+
+def _gender_parity(library, y_true, y_pred):
+    same = [*map(operator.eq, y_pred[::2], y_pred[1::2])]
+    return library.mean(same) if same else 0.0
+
+
 def _attachment(name):
     return _Metric(
         lambda library, *trees: library.attachment_scores(*trees)[name],
@@ -129,10 +146,14 @@ def _references(texts):
 
 METRICS = {
     "accuracy": _sklearn("accuracy_score"),
+    "answers_f1": _Metric(_answers_f1, "sklearn.metrics"),
+    "answers_match": _Metric(_answers_match, "numpy"),
     "bleu": _sacrebleu("corpus_bleu"),
+    "cb_f1": _sklearn("f1_score", labels=[0, 1, 2], average="macro", zero_division=0),
     "chrf": _sacrebleu("corpus_chrf"),
     "entity_f1": _Metric(_entity_f1, "seqeval.metrics", tags=True),
     "f1": _sklearn("f1_score", zero_division=0),
+    "gender_parity": _Metric(_gender_parity, "numpy"),
     "las": _attachment("las"),
     "macro_f1": _sklearn("f1_score", average="macro", zero_division=0),
     "matthews": _sklearn("matthews_corrcoef"),
@@ -161,7 +182,14 @@ def compute_metrics(
     """Compute metrics of the predictions for a whole data set.
 
     - `"accuracy"`; `"f1"`, that of class 1; `"macro_f1"`, the mean over the classes
-      that are there; `"matthews"`: of class numbers;
+      that are there; `"cb_f1"`, that over classes 0, 1 and 2, be they there or not
+      (SuperGLUE's of CB); `"matthews"`: of class numbers;
+    - `"gender_parity"`: the share of pairs, each of two examples one after the other,
+      whose predictions are the same (SuperGLUE's of AX-g, whatever is right), without
+      a last one that has no other;
+    - `"answers_f1"`, `"answers_match"`: of lists of 0 and 1 for the answers of each
+      question, SuperGLUE's of MultiRC: the F1 of all answers together (F1a), and the
+      share of questions whose answers are all told rightly (EM);
     - `"micro_f1"`: of lists of classes, whose order doesn't count;
     - `"pearson"`, `"spearman"`: of numbers; 0 where all are equal;
     - `"entity_f1"` (seqeval's, micro average), `"word_accuracy"`, `"word_macro_f1"`

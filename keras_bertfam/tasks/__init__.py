@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         TripletMargin,
         VectorDistillation,
     )
+    from keras_bertfam.tasks.finetuning.ensemble import Ensemble
     from keras_bertfam.tasks.finetuning.entity_marks import mark_entities
     from keras_bertfam.tasks.finetuning.multiple_choice import MultipleChoice
     from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
@@ -179,6 +180,7 @@ __all__ = [
     "DualEncoderPreprocessor",
     "ElmoTextClassifierPreprocessor",
     "ElmoTokenClassifierPreprocessor",
+    "Ensemble",
     "GenerationSettings",
     "GuidedNegatives",
     "InBatchNegatives",

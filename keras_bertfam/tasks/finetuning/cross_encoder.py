@@ -15,7 +15,6 @@ from keras_bertfam.tasks.finetuning.cross_encoder_preprocessor import (
 )
 from keras_bertfam.tasks.finetuning.fine_tuning import (
     check_activation,
-    inputs_of,
     report_of_numbers,
 )
 from keras_bertfam.tasks.finetuning.ranking_losses import PointwiseOrListwise
@@ -226,7 +225,7 @@ class CrossEncoder(SummaryTask):
         return rank_passages(self, query, passages, top_k, scores_of)
 
     def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
-        for score in self.predict(inputs_of(columns), verbose=0):
+        for score in self.predict(self.inputs_of(columns), verbose=0):
             yield {"score": score.tolist()}
 
     def _report(self, x, labels, given, batch_size, worst):

@@ -12,7 +12,6 @@ from keras_bertfam.autograph import as_written
 from keras_bertfam.tasks.finetuning.embedding_losses import NegativesOrSimilarities
 from keras_bertfam.tasks.finetuning.fine_tuning import (
     FineTuningTask,
-    inputs_of,
     report_of_numbers,
     texts_of,
 )
@@ -124,7 +123,7 @@ class EmbeddingTask(TextVectors, FineTuningTask):
         return in_chunks(self.make_vectors, layers, inputs, rows, training)
 
     def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
-        for vector in self.predict(inputs_of(columns), verbose=0):
+        for vector in self.predict(self.inputs_of(columns), verbose=0):
             yield {"embedding": vector.tolist()}
 
     @as_written

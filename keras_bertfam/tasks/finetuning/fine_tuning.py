@@ -71,6 +71,9 @@ class FineTuningTask(PretrainingTask):
         counterpart: the class of `transformers` that it is, or `None`.
         serving_signatures: method that makes the signatures of its SavedModel, from a
             preprocessor and options of `export_saved_model`; `None` for no SavedModel.
+        merged: static function from models of the task and what each predicts to what
+            they predict together, which `told` makes answers of; `None` for a task
+            that `Ensemble` doesn't take.
     """
 
     backbone_cls: Any = TokenBackbone
@@ -79,6 +82,7 @@ class FineTuningTask(PretrainingTask):
     text_columns: tuple[str, ...] = ()
     counterpart: Counterpart | None = None
     serving_signatures: Any = None
+    merged: Any = None
     one_row_each = True
     usual_learning_rate: float | None = None
 
@@ -199,6 +203,14 @@ class FineTuningTask(PretrainingTask):
         outputs = super().predict(batches, **kwargs)
         return keras.tree.map_structure(lambda part: part[places], outputs)
 
+    def inputs_of(self, columns: Sequence[Sequence[Any]]) -> Any:
+        """Make of a table's columns what `predict()` takes.
+
+        Args:
+            columns: see `answers`.
+        """
+        return columns[0] if len(columns) == 1 else tuple(columns)
+
     def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
         """Answer the rows of a table, as the command `predict` writes it.
 
@@ -253,11 +265,6 @@ class FineTuningTask(PretrainingTask):
     def _report(self, x, labels, given, batch_size, worst):
         """Make the report of strings and labels as tensors, which are checked."""
         raise TypeError(f"{type(self).__name__} must define `_report`.")
-
-
-def inputs_of(columns: Sequence[Sequence[Any]]) -> Any:
-    """Make of columns what `fit()` takes: texts, or a tuple with the parts of pairs."""
-    return columns[0] if len(columns) == 1 else tuple(columns)
 
 
 class LabelledTask(Mixin):

@@ -10,6 +10,7 @@ from keras import ops
 from keras_bertfam.arguments import checked
 from keras_bertfam.presets.converting.heads import Counterpart
 from keras_bertfam.tasks.finetuning.fine_tuning import report_of_classes
+from keras_bertfam.tasks.finetuning.merging import mean_choices, told_classes
 from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
     MultipleChoicePreprocessor,
     choice_signatures,
@@ -75,6 +76,7 @@ class MultipleChoice(SummaryTask):
         "ForMultipleChoice", {"choice": "head"}, poolers=("head",), styled=True
     )
     serving_signatures = choice_signatures
+    merged = staticmethod(mean_choices)
     label_kind = "choice"
     choices = True
 
@@ -94,10 +96,16 @@ class MultipleChoice(SummaryTask):
     def as_outputs(self, scores: Tensor) -> Tensor:
         return scores[..., 0]
 
+    def inputs_of(self, columns: Sequence[Sequence[Any]]) -> Any:
+        return dict(zip(("context", "choices", "question"), columns, strict=False))
+
     def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
-        names = ("context", "choices", "question")
-        for choice, probability in self.choose(dict(zip(names, columns, strict=False))):
-            yield {"choice": choice, "probability": probability}
+        outputs = self.predict(self.inputs_of(columns), verbose=0)
+        yield from self.told(ops.convert_to_numpy(ops.softmax(outputs)))
+
+    def told(self, probabilities: Any) -> Iterator[dict[str, Any]]:
+        """Tell what `merged` gives, as the command `predict` does."""
+        return told_classes(probabilities, self.preprocessor.label_names, "choice")
 
     def default_loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy(name="crossentropy")

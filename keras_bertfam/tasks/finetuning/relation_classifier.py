@@ -16,6 +16,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import (
     report_of_classes,
     settle_classes,
 )
+from keras_bertfam.tasks.finetuning.merging import mean_classes, told_classes
 from keras_bertfam.tasks.finetuning.relation_classifier_preprocessor import (
     RelationClassifierPreprocessor,
     relation_signatures,
@@ -90,6 +91,7 @@ class RelationClassifier(LabelledTask, FineTuningTask):
     pipeline = "text-classification"
     text_columns = ("text", "first", "second")
     serving_signatures = relation_signatures
+    merged = staticmethod(mean_classes)
     extra_inputs = ("word_positions",)
     fixed_arguments = ("num_classes", "dropout")
 
@@ -161,13 +163,19 @@ class RelationClassifier(LabelledTask, FineTuningTask):
         probabilities = ops.convert_to_numpy(self.probabilities(outputs))
         return ranked_labels(probabilities, self.label_names)
 
-    def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    def inputs_of(self, columns: Sequence[Sequence[Any]]) -> Any:
         x = dict(zip(("text", "first", "second"), columns, strict=True))
         if any(isinstance(text, list) for text in x["text"]):
             x["words"] = x.pop("text")
-        for pairs in self.classify(x):
-            label, probability = pairs[0]
-            yield {"label": label, "probability": probability}
+        return x
+
+    def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+        outputs = self.predict(self.inputs_of(columns), verbose=0)
+        yield from self.told(ops.convert_to_numpy(self.probabilities(outputs)))
+
+    def told(self, probabilities: Any) -> Iterator[dict[str, Any]]:
+        """Tell what `merged` gives, as the command `predict` does."""
+        return told_classes(probabilities, self.label_names)
 
     def _report(self, x, labels, given, batch_size, worst):
         outputs = self.predict(x, batch_size=batch_size, verbose=0)

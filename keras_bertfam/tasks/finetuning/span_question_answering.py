@@ -25,6 +25,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import (
     report_title,
     texts_of,
 )
+from keras_bertfam.tasks.finetuning.merging import merged_lists
 from keras_bertfam.tasks.finetuning.span_question_answering_preprocessor import (
     SpanQuestionAnsweringPreprocessor,
     answer_signatures,
@@ -106,6 +107,7 @@ class SpanQuestionAnswering(FineTuningTask):
     text_columns = ("question", "context")
     counterpart = Counterpart("ForQuestionAnswering", {"span": "head"})
     serving_signatures = answer_signatures
+    merged = staticmethod(merged_lists)
     label_kind = "place"
     one_row_each = False  # but one for each window
     has_global_tokens = True
@@ -197,9 +199,15 @@ class SpanQuestionAnswering(FineTuningTask):
         names = ("starts", "ends", "scores")
         return {**dict(zip(names, spans, strict=True)), "no_answer": no_answer}
 
+    def inputs_of(self, columns: Sequence[Sequence[Any]]) -> Any:
+        return dict(zip(("question", "context"), columns, strict=True))
+
     def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
-        x = dict(zip(("question", "context"), columns, strict=True))
-        for answer in self.predict(x, verbose=0):
+        yield from self.told(self.predict(self.inputs_of(columns), verbose=0))
+
+    def told(self, answers: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Tell what `merged` gives, as the command `predict` does."""
+        for answer in answers:
             found = {name: answer[name] for name in ("start", "end", "score")}
             yield {"answer": answer["text"], **found}
 

@@ -14,7 +14,6 @@ from keras_bertfam.presets.checkpoints import sentence_transformers
 from keras_bertfam.presets.converting.heads import Counterpart
 from keras_bertfam.tasks.finetuning.embedding_losses import InBatchNegatives
 from keras_bertfam.tasks.finetuning.embedding_task import EmbeddingTask
-from keras_bertfam.tasks.finetuning.fine_tuning import inputs_of
 from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
     SparseEncoderPreprocessor,
     refuse_packed,
@@ -320,7 +319,7 @@ class SparseEncoder(EmbeddingTask):
         return found
 
     def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
-        for pairs in self.terms(inputs_of(columns)):
+        for pairs in self.terms(self.inputs_of(columns)):
             # Tokens of bytes may be the same string.
             yield {"terms": [list(pair) for pair in pairs]}
 

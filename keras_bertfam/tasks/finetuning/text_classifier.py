@@ -12,12 +12,16 @@ from keras_bertfam.presets.converting.heads import Counterpart
 from keras_bertfam.tasks.finetuning.fine_tuning import (
     LabelledTask,
     check_activation,
-    inputs_of,
     ranked_labels,
     report_of_classes,
     report_of_numbers,
     report_of_sets,
     settle_classes,
+)
+from keras_bertfam.tasks.finetuning.merging import (
+    mean_classes,
+    mean_numbers,
+    told_classes,
 )
 from keras_bertfam.tasks.finetuning.summary_task import SummaryTask
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
@@ -191,6 +195,7 @@ class TextClassifier(LabelledTask, SummaryTask):
         ),
     )
     serving_signatures = class_signatures
+    merged = staticmethod(mean_classes)
     fixed_arguments = (*SummaryTask.fixed_arguments, "num_classes")
 
     def __init__(
@@ -248,9 +253,12 @@ class TextClassifier(LabelledTask, SummaryTask):
         return ops.sigmoid(logits) if self.activation else logits
 
     def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
-        for pairs in self.classify(inputs_of(columns)):
-            label, probability = pairs[0]
-            yield {"label": label, "probability": float(probability)}
+        outputs = self.predict(self.inputs_of(columns), verbose=0)
+        yield from self.told(ops.convert_to_numpy(self.probabilities(outputs)))
+
+    def told(self, probabilities: Any) -> Iterator[dict[str, Any]]:
+        """Tell what `merged` gives, as the command `predict` does."""
+        return told_classes(probabilities, self.label_names)
 
     def default_loss(self) -> Any:
         if not self.multi_label:
@@ -359,6 +367,7 @@ class TextRegressor(SummaryTask):
     text_columns = ("text",)
     counterpart = SCORE
     serving_signatures = number_signatures
+    merged = staticmethod(mean_numbers)
     label_kind = "number"
 
     def __init__(
@@ -382,7 +391,11 @@ class TextRegressor(SummaryTask):
         return ops.sigmoid(scores) if self.activation else scores
 
     def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
-        for score in self.predict(inputs_of(columns), verbose=0).reshape(-1):
+        yield from self.told(self.predict(self.inputs_of(columns), verbose=0))
+
+    def told(self, scores: Any) -> Iterator[dict[str, Any]]:
+        """Tell what `merged` gives, as the command `predict` does."""
+        for score in scores.reshape(-1):
             yield {"score": float(score)}
 
     def default_loss(self) -> Any:

@@ -1,0 +1,301 @@
+"""What models say of test parts, in the files that benchmarks' sites take.
+
+Also SQuAD's, which its official script scores.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from keras_bertfam import datasets, metrics
+from keras_bertfam.datasets.task_data import TASKS, TaskData
+from keras_bertfam.types import Model, Path
+from keras_bertfam.whole_files import write_text, written_aside
+
+
+def _class_number(task, number):
+    return number
+
+
+def _class_name(task, number):
+    return task.label_names[number]
+
+
+def _lower_name(task, number):
+    return task.label_names[number].lower()
+
+
+def _score(task, value):
+    """Write a number, as near as the task's range allows."""
+    return f"{min(max(value, 0.0), task.maximum):.3f}"
+
+
+def _as_it_is(task, text):
+    return text
+
+
+@dataclasses.dataclass(frozen=True)
+class _File:
+    """A file for a site: its name, the part that it is of, and how a label is written.
+
+    A part of another task is in that task's folder, which is beside the one that the
+    model has learned from, and has one of some names.
+    """
+
+    name: str
+    label: Callable[[TaskData, Any], Any]
+    split: str = "test"
+    task: str | None = None
+    folders: tuple[str, ...] = ()
+
+
+_DIAGNOSTICS = ("ax", "diagnostic", "diagnostics")
+FILES: dict[str, tuple[_File, ...]] = {
+    "cola": (_File("CoLA.tsv", _class_number),),
+    "sst2": (_File("SST-2.tsv", _class_number),),
+    "mrpc": (_File("MRPC.tsv", _class_number),),
+    "stsb": (_File("STS-B.tsv", _score),),
+    "mnli": (
+        _File("MNLI-m.tsv", _class_name),
+        _File("MNLI-mm.tsv", _class_name, "test_mismatched"),
+        _File("AX.tsv", _class_name, task="ax", folders=_DIAGNOSTICS),
+    ),
+    "qnli": (_File("QNLI.tsv", _class_name),),
+    "qqp": (_File("QQP.tsv", _class_number),),
+    "rte": (_File("RTE.tsv", _class_name),),
+    "wnli": (_File("WNLI.tsv", _class_number),),
+    "boolq": (_File("BoolQ.jsonl", _lower_name),),
+    "cb": (_File("CB.jsonl", _class_name),),
+    "copa": (_File("COPA.jsonl", _class_number),),
+    "multirc": (_File("MultiRC.jsonl", _class_number),),
+    "record": (_File("ReCoRD.jsonl", _as_it_is),),
+    "superglue_rte": (
+        _File("RTE.jsonl", _class_name),
+        _File("AX-b.jsonl", _class_name, task="ax_b", folders=("axb",)),
+        _File("AX-g.jsonl", _class_name, task="ax_g", folders=("axg",)),
+    ),
+    "wic": (_File("WiC.jsonl", _lower_name),),
+    "wsc": (_File("WSC.jsonl", _class_name),),
+}
+_NAMES = tuple(file.name for files in FILES.values() for file in files)
+PREDICTIONS, NULL_ODDS = "predictions.json", "null_odds.json"
+
+
+def folder_name(name: str) -> str:
+    """Reduce the names that a task's folder may have to one: `"SST-2"` to `"sst2"`."""
+    return re.sub(r"(super\W?_?)?glue|\W|_", "", name.lower())
+
+
+def load_parts(
+    task: TaskData,
+    data: Path | None,
+    limit: int | None,
+    report: Callable[[str], object],
+) -> dict[str, datasets.Examples]:
+    """Load the parts that a benchmark's site wants answers to.
+
+    Args:
+        task: the task that is learned.
+        data: its folder, or `None` to download.
+        limit: int or `None`. Only so many examples of each.
+        report: function that takes a line of text: which part isn't there.
+
+    Returns:
+        Dict from names of files to `Examples`, in the order of `FILES`; an empty one
+        for a task that has no site.
+    """
+    parts = {}
+    for file in FILES.get(task.name, ()):
+        of, split = task if file.task is None else TASKS[file.task], file.split
+        try:
+            place = _place(of, data, file)
+            parts[file.name] = datasets.load_examples(of, split, place, limit)
+        except FileNotFoundError:
+            report(f"No {file.name}: there is no file of {of.name!r}, split {split!r}.")
+    return parts
+
+
+def _place(task, data, file):
+    """Give the folder of a part: the data's own, or that of another task beside it."""
+    if data is None or not file.folders:
+        return data
+    names = [name for each in task.layouts for name in each[file.split]]
+    if any(os.path.exists(os.path.join(data, name)) for name in names):
+        return data
+    parent = os.path.dirname(os.path.abspath(data))
+    beside = [n for n in sorted(os.listdir(parent)) if folder_name(n) in file.folders]
+    return os.path.join(parent, beside[0]) if beside else data
+
+
+def remove_old(folder: Path) -> None:
+    """Remove the files that an earlier run wrote, of a model that has been replaced."""
+    for name in (*_NAMES, PREDICTIONS, NULL_ODDS):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(os.path.join(folder, name))
+
+
+def write(
+    task: TaskData,
+    parts: Mapping[str, datasets.Examples],
+    predict: Callable[[datasets.Examples], list[Any]],
+    folder: Path,
+    report: Callable[[str], object],
+) -> None:
+    """Write the files for a benchmark's site, and score the parts that have labels.
+
+    Args:
+        task: the task that was learned.
+        parts: see `load_parts`.
+        predict: function from `Examples` to predictions, in the form of
+            `Examples.targets`.
+        folder: where the files go, beside the model.
+        report: function that takes a line of text.
+    """
+    files = {file.name: file for file in FILES.get(task.name, ())}
+    for name, examples in parts.items():
+        predictions = predict(examples)
+        write_text(
+            os.path.join(folder, name), _text(files[name], examples, predictions)
+        )
+        report(f"Wrote {os.path.join(folder, name)}.")
+        if examples.y is not None and files[name].task is not None:
+            wanted = examples.task.metrics
+            scores = metrics.compute_metrics(wanted, examples.y, predictions)
+            said = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
+            report(f"{examples.task.name}: {said}")
+
+
+def _text(file, examples, predictions):
+    """Write what is in a file of predictions."""
+    ids = examples.ids or [str(number) for number in range(len(examples))]
+    if file.name.endswith(".tsv"):
+        labels = [file.label(examples.task, each) for each in predictions]
+        rows = zip(["index", *ids], ["prediction", *labels], strict=True)
+        return "".join(f"{number}\t{label}\n" for number, label in rows)
+    lines = _LINES.get(examples.task.kind, _plain_lines)(file, examples, predictions)
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+def _plain_lines(file, examples, predictions):
+    for number, prediction in zip(examples.ids, predictions, strict=True):
+        yield {"idx": int(number), "label": file.label(examples.task, prediction)}
+
+
+def _lines_of_questions(file, examples, predictions):
+    """Give the answer to each question by its own number, the last but one."""
+    numbers = [
+        of_one[0].split("-")[-2] for of_one in examples.by_question(examples.ids)
+    ]
+    for number, answer in zip(numbers, predictions, strict=True):
+        yield {"idx": int(number), "label": file.label(examples.task, answer)}
+
+
+def _lines_of_passages(file, examples, predictions):
+    """Give the labels of answers, within their questions, within their passages."""
+    found: dict[int, dict[int, list[Any]]] = {}
+    for ids, labels in zip(
+        examples.by_question(examples.ids), predictions, strict=True
+    ):
+        for number, label in zip(ids, labels, strict=True):
+            passage, question, answer = map(int, number.split("-"))
+            said = {"idx": answer, "label": file.label(examples.task, label)}
+            found.setdefault(passage, {}).setdefault(question, []).append(said)
+    for passage, questions in found.items():
+        answers = [{"idx": k, "answers": said} for k, said in questions.items()]
+        yield {"idx": passage, "passage": {"questions": answers}}
+
+
+_LINES = {"candidates": _lines_of_questions, "answer_sets": _lines_of_passages}
+
+
+def write_majority(
+    name: str,
+    data: Path | None,
+    folder: Path,
+    report: Callable[[str], object],
+) -> bool:
+    """Write the files of a task as if each example had the most frequent class.
+
+    Args:
+        name: of the task.
+        data: its folder; with `None` nothing is written.
+        folder: where the files go; it is made.
+        report: function that takes a line of text.
+
+    Returns:
+        bool: whether there was data.
+    """
+    task = TASKS[name]
+    if data is None:
+        return False
+    parts = load_parts(task, data, None, report)
+    if not parts:
+        return False
+    train = datasets.load_examples(task, "train", data)
+    ((most, _),) = collections.Counter(train.y or ()).most_common(1)
+    os.makedirs(folder, exist_ok=True)
+    write(task, parts, lambda examples: [most] * len(examples), folder, report)
+    said = (task.label_names or ())[most]
+    report(f"{name} isn't learned: {said!r} is all that is said.")
+    return True
+
+
+def write_zip(
+    path: Path, folders: Iterable[Path], report: Callable[[str], object]
+) -> None:
+    """Put the files for a benchmark's site into one, without folders.
+
+    Args:
+        path: of the file; none is written where there is nothing to be in it.
+        folders: those of the tasks' models.
+        report: function that takes a line of text.
+    """
+    found = {
+        name: os.path.join(folder, name)
+        for folder in folders
+        if os.path.isdir(folder)
+        for name in sorted(os.listdir(folder))
+        if name in _NAMES
+    }
+    if not found:
+        return
+    with written_aside(path) as part:
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, file in found.items():
+                archive.write(file, name)
+    report(f"Wrote {os.fspath(path)}: {', '.join(found)}.")
+
+
+def write_answers(
+    model: Model,
+    examples: datasets.Examples,
+    folder: Path,
+    report: Callable[[str], object],
+) -> None:
+    """Write answers to questions, as SQuAD's official script reads them.
+
+    `predictions.json` has the text for each question's `id`, and `null_odds.json`, of a
+    model with a `null_threshold`, the odds of there being none.
+
+    Args:
+        model: a `SpanQuestionAnswering`.
+        examples: `Examples` with `ids`.
+        folder: where the files go, beside the model.
+        report: function that takes a line of text.
+    """
+    answers = model.predict(examples.x, verbose=0)
+    said: Sequence[tuple[str, str]] = [(PREDICTIONS, "text")]
+    if model.null_threshold is not None:
+        said = [*said, (NULL_ODDS, "no_answer_odds")]
+    for name, key in said:
+        values = [answer[key] for answer in answers]
+        content = dict(zip(examples.ids or (), values, strict=True))
+        text = json.dumps(content, ensure_ascii=False, indent=1)
+        write_text(os.path.join(folder, name), text + "\n")
+        report(f"Wrote {os.path.join(folder, name)}.")

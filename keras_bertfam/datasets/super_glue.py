@@ -1,0 +1,310 @@
+"""SuperGLUE's lines of JSON, and its records in the form that tasks take."""
+
+from collections.abc import Iterator
+
+from keras_bertfam.datasets import files
+from keras_bertfam.types import Config, Path
+
+_LABEL = (bool, int, str)
+_ANY = object  # what means nothing here
+# Of each task the keys of a line, with types; those with a question mark may be left
+# out.
+_NLI = {"premise": str, "hypothesis": str, "idx": int, "label?": _LABEL}
+_FORMS: dict[str, Config] = {
+    "boolq": {"question": str, "passage": str, "idx": int, "label?": _LABEL},
+    "cb": _NLI,
+    "copa": {
+        **{name: str for name in ("premise", "choice1", "choice2", "question")},
+        "idx": int,
+        "label?": _LABEL,
+    },
+    "multirc": {
+        "idx": int,
+        "version?": _ANY,
+        "passage": {
+            "text": str,
+            "questions": [
+                {
+                    "question": str,
+                    "idx": int,
+                    "answers": [{"text": str, "idx": int, "label?": _LABEL}],
+                }
+            ],
+        },
+    },
+    "record": {
+        "idx": int,
+        "source?": _ANY,
+        "passage": {"text": str, "entities": [{"start": int, "end": int}]},
+        "qas": [
+            {
+                "query": str,
+                "idx": int,
+                "answers?": [{"text": str, "start?": _ANY, "end?": _ANY}],
+            }
+        ],
+    },
+    "superglue_rte": _NLI,
+    "wic": {
+        **{name: str for name in ("word", "sentence1", "sentence2")},
+        **{name: int for name in ("start1", "end1", "start2", "end2", "idx")},
+        "version?": _ANY,
+        "label?": _LABEL,
+    },
+    "wsc": {
+        "text": str,
+        "target": {
+            f"span{k}_{name}": kind
+            for k in (1, 2)
+            for name, kind in {"index": int, "text": str}.items()
+        },
+        "idx": int,
+        "label?": _LABEL,
+    },
+    "ax_b": {
+        "sentence1": str,
+        "sentence2": str,
+        "idx": int,
+        "label?": _LABEL,
+        # What a line is an example of.
+        "logic?": _ANY,
+        "knowledge?": _ANY,
+        "lexical-semantics?": _ANY,
+        "predicate-argument-structure?": _ANY,
+    },
+    "ax_g": {**_NLI, "pair_id?": _ANY},
+}
+_QUESTIONS = {
+    "cause": "What was the cause of this?",
+    "effect": "What happened as a result?",
+}
+_PLACEHOLDER = "@placeholder"
+
+
+def read(name: str, path: Path) -> list[Config]:
+    """Read a file of SuperGLUE as records like those of `tensorflow_datasets`.
+
+    Args:
+        name: str, of a task with `super_glue`.
+        path: path of a file of a JSON object a line.
+
+    Returns:
+        A list of dicts; for MultiRC one for each answer, for ReCoRD one for each query.
+
+    Raises:
+        ValueError: for a line without a key that it must have, with another key, or
+            with a value of another type, and where that is.
+
+    Example:
+
+    ```python
+    from keras_bertfam.datasets import super_glue
+    with open("val.jsonl", "w") as file:
+        file.write('{"premise": "a", "hypothesis": "b", "idx": 0, "label": "neutral"}')
+    super_glue.read("cb", "val.jsonl")[0]["hypothesis"]  # "b"
+    ```
+
+    Reference: [Wang et al., 2019](https://arxiv.org/abs/1905.00537); its released
+    files.
+    """
+    records = []
+    for place, line in files.located_json(path):
+        _check(line, _FORMS[name], f"{path!s}, {place}")
+        try:
+            records += _FLAT.get(name, _as_it_is)(line)
+        except ValueError as error:
+            raise ValueError(f"{path!s}, {place}: {error}") from error
+    return records
+
+
+def prepare(name: str, record: Config) -> list[Config]:
+    """Convert a record of `tensorflow_datasets` to records of a task's columns.
+
+    - COPA's question is a sentence;
+    - MultiRC's answer has its question before it, which so is not what a long
+      paragraph pushes out of a row;
+    - ReCoRD's query gives a record for each entity, which is in the placeholder's
+      place;
+    - WiC's sentences are one text with the word marked in both, and WSC's two spans
+      are places in its text, counted in characters.
+
+    Args:
+        name: str, of a task with `super_glue`.
+        record: dict.
+
+    Returns:
+        A list of dicts.
+
+    Raises:
+        ValueError: for spans that aren't in their text, a question of COPA's that
+            isn't `"cause"` or `"effect"`, and a query without a placeholder.
+
+    Example:
+
+    ```python
+    from keras_bertfam.datasets import super_glue
+    row = {"premise": "It rained.", "choice1": "I got wet.", "choice2": "I slept.",
+           "question": "effect"}
+    super_glue.prepare("copa", row)[0]["question"]  # "What happened as a result?"
+    ```
+
+    References: [Wang et al., 2019](https://arxiv.org/abs/1905.00537), section 3 and
+    appendix B; jiant.
+    """
+    return [*_PREPARED.get(name, _as_it_is)(record)]
+
+
+def _check(value, form, where):
+    """Raise a `ValueError` unless a value of JSON is of a form."""
+    kind = type(form) if isinstance(form, (dict, list)) else form
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        names = " or ".join(each.__name__ for each in kinds)
+        raise ValueError(f"{where} must be of type {names}. Received: {value!r}.")
+    if isinstance(form, list):
+        for number, part in enumerate(value):
+            _check(part, form[0], f"{where}[{number}]")
+    if not isinstance(form, dict):
+        return
+    forms = {name.removesuffix("?"): part for name, part in form.items()}
+    missing = [name for name in form if name[-1] != "?" and name not in value]
+    unknown = [name for name in value if name not in forms]
+    if missing or unknown:
+        raise ValueError(
+            f"{where} must have {[n for n in form if n[-1] != '?']}, and nothing but "
+            f"{[*forms]}. Missing: {missing}. Unknown: {unknown}."
+        )
+    for name, part in value.items():
+        _check(part, forms[name], f"{where}, {name!r}")
+
+
+def _as_it_is(record: Config) -> Iterator[Config]:
+    yield record
+
+
+def _flat_multirc(line):
+    for question in line["passage"]["questions"]:
+        for answer in question["answers"]:
+            yield {
+                "paragraph": line["passage"]["text"],
+                "question": question["question"],
+                "answer": answer["text"],
+                "label": answer.get("label"),
+                "idx": {
+                    "paragraph": line["idx"],
+                    "question": question["idx"],
+                    "answer": answer["idx"],
+                },
+            }
+
+
+def _flat_record(line):
+    text = line["passage"]["text"]
+    entities = set()
+    for entity in line["passage"]["entities"]:
+        start, end = entity["start"], entity["end"] + 1
+        _check_span(start, end, text)
+        entities.add(text[start:end])
+    for question in line["qas"]:
+        yield {
+            "passage": text,
+            "query": question["query"],
+            "entities": sorted(entities),
+            "answers": sorted({a["text"] for a in question.get("answers", ())}),
+            "idx": {"passage": line["idx"], "query": question["idx"]},
+        }
+
+
+def _flat_wsc(line):
+    yield {**line, **line["target"]}
+
+
+def _prepared_copa(record):
+    question = record["question"]
+    if question not in _QUESTIONS:
+        raise ValueError(
+            f"A question must be one of {[*_QUESTIONS]}. Received: {question!r}."
+        )
+    yield {**record, "question": _QUESTIONS[question]}
+
+
+def _prepared_multirc(record):
+    number = "-".join(
+        f"{record['idx'][k]}" for k in ("paragraph", "question", "answer")
+    )
+    answer = f"{record['question']} {record['answer']}"
+    yield {**record, "answer": answer, "idx": number}
+
+
+def _prepared_record(record):
+    query, answers = record["query"], record["answers"]
+    if _PLACEHOLDER not in query:
+        raise ValueError(f"A query must have a {_PLACEHOLDER}. Received: {query!r}.")
+    question = f"{record['idx']['passage']}-{record['idx']['query']}"
+    for number, entity in enumerate(record["entities"]):
+        yield {
+            "passage": record["passage"],
+            "query": query.replace(_PLACEHOLDER, entity),
+            "label": int(entity in answers) if answers else None,
+            "idx": f"{question}-{number}",
+            "candidate": (entity, answers),
+        }
+
+
+def _prepared_wic(record):
+    first, second = record["sentence1"], record["sentence2"]
+    spans = [[record[f"start{k}"], record[f"end{k}"]] for k in (1, 2)]
+    for span, text in zip(spans, (first, second), strict=True):
+        _check_span(*span, text)
+    beyond = len(first) + 1
+    spans[1] = [place + beyond for place in spans[1]]
+    text = f"{first} {second}"
+    yield {**record, "text": text, "first": spans[0], "second": spans[1]}
+
+
+def _prepared_wsc(record):
+    text = record["text"]
+    first, second = (
+        _span_of_words(text, record[f"span{k}_index"], record[f"span{k}_text"])
+        for k in (1, 2)
+    )
+    yield {**record, "first": first, "second": second}
+
+
+def _span_of_words(text, index, span):
+    """Find the place of a span of which the number of its first word is known.
+
+    Some spans aren't written as in their texts, and punctuation is a part of words: the
+    place is that of as many words as the span has, or within it that of the span.
+    """
+    words, at = [], 0
+    for word in text.split():
+        begin = text.index(word, at)
+        at = begin + len(word)
+        words.append((begin, at))
+    count = len(span.split())
+    if not count or not 0 <= index <= len(words) - count:
+        raise ValueError(
+            f"A span must be words of its text. Received: {span!r}, from word {index} "
+            f"on, in {text!r}."
+        )
+    begin, end = words[index][0], words[index + count - 1][1]
+    found = text[begin:end].find(span)
+    return [begin, end] if found < 0 else [begin + found, begin + found + len(span)]
+
+
+def _check_span(start, end, text):
+    if not 0 <= start < end <= len(text):
+        raise ValueError(
+            f"A span must be in its text. Received: {[start, end]}, in {text!r}."
+        )
+
+
+_FLAT = {"multirc": _flat_multirc, "record": _flat_record, "wsc": _flat_wsc}
+_PREPARED = {
+    "copa": _prepared_copa,
+    "multirc": _prepared_multirc,
+    "record": _prepared_record,
+    "wic": _prepared_wic,
+    "wsc": _prepared_wsc,
+}

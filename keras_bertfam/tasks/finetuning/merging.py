@@ -1,0 +1,150 @@
+"""What several models of one task predict, made one prediction, and told."""
+
+import collections
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from keras_bertfam.types import Model
+
+
+def mean_numbers(models: Sequence[Model], outputs: Sequence[Any]) -> np.ndarray:
+    """Average numbers.
+
+    Args:
+        models: the models, all of one task.
+        outputs: what `predict()` of each gives of the same inputs.
+
+    Returns:
+        float array.
+    """
+    return np.mean([ops.convert_to_numpy(each) for each in outputs], axis=0)
+
+
+def mean_choices(models: Sequence[Model], outputs: Sequence[Any]) -> np.ndarray:
+    """Average the probabilities of choices; see `mean_numbers`."""
+    return mean_numbers(models, [ops.softmax(each) for each in outputs])
+
+
+def mean_classes(models: Sequence[Model], outputs: Sequence[Any]) -> np.ndarray:
+    """Average the probabilities of classes, in the first model's order.
+
+    Args:
+        models, outputs: see `mean_numbers`.
+
+    Returns:
+        float array `(rows, num_classes)`.
+
+    Raises:
+        ValueError: for other classes in one model than in another.
+    """
+    orders = [order_of_classes(models[0], model) for model in models]
+    found = [
+        ops.convert_to_numpy(model.probabilities(output))[:, order]
+        for model, output, order in zip(models, outputs, orders, strict=True)
+    ]
+    return mean_numbers(models, found)
+
+
+def order_of_classes(first: Model, model: Model) -> list[int]:
+    """Give where a model has the classes of the first one.
+
+    Raises:
+        ValueError: for other classes.
+    """
+    kinds = [(m.num_classes, getattr(m, "multi_label", False)) for m in (first, model)]
+    names = [m.label_names or range(m.num_classes) for m in (first, model)]
+    if kinds[0] != kinds[1] or {*names[0]} != {*names[1]}:
+        raise ValueError(
+            "`models` must have the same classes, in any order. Received: "
+            f"{[*names[0]]} and {[*names[1]]}, multi_label={kinds[0][1]} and "
+            f"{kinds[1][1]}."
+        )
+    return [[*names[1]].index(name) for name in names[0]]
+
+
+def merged_lists(
+    models: Sequence[Model], outputs: Sequence[list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Merge what models answer to each of some questions; see `merged_answers`."""
+    thresholds = [model.null_threshold for model in models]
+    lists = zip(*outputs, strict=True)
+    return [merged_answers(of_one, thresholds) for of_one in lists]
+
+
+def merged_answers(
+    answers: Sequence[dict[str, Any]], thresholds: Sequence[float | None]
+) -> dict[str, Any]:
+    """Merge what several models answer to a question.
+
+    An answer at a place has the mean of the probabilities that the models give it, 0
+    where a model doesn't list it. There is none where the mean of the models' odds of
+    that, each less the model's threshold, is above 0.
+
+    Args:
+        answers: sequence of dicts, what `SpanQuestionAnswering.predict` of each model
+            gives.
+        thresholds: sequence of the models' `null_threshold`; all of them are numbers,
+            or all `None`.
+
+    Returns:
+        A dict of the same form, in which a `score` is the `probability`, and
+        `no_answer_odds` that mean.
+
+    Example:
+
+    ```python
+    from keras_bertfam.tasks.finetuning.merging import merged_answers
+    def answer(*pairs):
+        names = ("text", "start", "end", "probability")
+        best = [dict(zip(names, pair)) for pair in pairs]
+        return {"no_answer_odds": 0.0, "n_best": best}
+    one = answer(("a mat", 3, 8, 0.75), ("mat", 5, 8, 0.25))
+    other = answer(("mat", 5, 8, 1.0))
+    merged_answers([one, other], [None, None])["text"]  # "mat", by .625 to .375
+    ```
+    """
+    shares: dict[tuple[Any, ...], float] = collections.defaultdict(float)
+    for answer in answers:
+        for each in answer["n_best"]:
+            place = each["text"], each["start"], each["end"]
+            shares[place] += each["probability"] / len(answers)
+    n_best = [
+        {"text": text, "start": a, "end": b, "score": share, "probability": share}
+        for (text, a, b), share in sorted(shares.items(), key=lambda pair: -pair[1])
+    ]
+    odds = np.mean(
+        [
+            answer["no_answer_odds"] - (threshold or 0.0)
+            for answer, threshold in zip(answers, thresholds, strict=True)
+        ]
+    )
+    spans = [each for each in n_best if each["start"] >= 0]
+    if not spans or (None not in thresholds and odds > 0):
+        none = {"text": "", "start": -1, "end": -1}
+        best = {**none, "score": shares.get(("", -1, -1), 0.0)}
+    else:
+        best = spans[0]
+    chosen = {name: best[name] for name in ("text", "start", "end", "score")}
+    return {**chosen, "no_answer_odds": float(odds), "n_best": n_best}
+
+
+def told_classes(
+    probabilities: np.ndarray, names: Sequence[str] | None, kind: str = "label"
+) -> Iterator[dict[str, Any]]:
+    """Tell the most probable class of each row, as the command `predict` does.
+
+    Args:
+        probabilities: float array `(rows, classes)`.
+        names: sequence of strings, or `None` for the numbers of the classes.
+        kind: str, what a class is called.
+
+    Yields:
+        A dict for each row, of the class and its `probability`.
+    """
+    for row in probabilities:
+        best = int(row.argmax())
+        label = best if names is None else names[best]
+        yield {kind: label, "probability": float(row[best])}
