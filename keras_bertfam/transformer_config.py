@@ -83,6 +83,8 @@ class TransformerConfig:
             of their inputs.
         truncated_initializer: bool. Truncate that normal distribution at two standard
             deviations.
+        uniform_initializer: bool. Draw initial kernels and tables uniformly instead,
+            between `-initializer_range` and `initializer_range`.
         pooler: bool. Whether there is a dense tanh layer on the first state.
         causal: bool. Whether tokens attend to those before them and themselves only.
         cross_attention: bool. Whether blocks attend to a context as well; for
@@ -184,6 +186,7 @@ class TransformerConfig:
     max_global_tokens: int = _number((0, 65536), 0, most_in_files=65537)
     disentangled: str | None = None
     convolution: int = _number(COUNT, 0, of_weights=True)
+    uniform_initializer: bool = False
 
     def __post_init__(self) -> None:
         for name, range_ in NUMBERS.items():
@@ -202,6 +205,11 @@ class TransformerConfig:
         for name in ("attention_dropout", "activation_dropout", "output_dropout"):
             if getattr(self, name) is None:
                 self._set(**{name: self.dropout})
+        if self.uniform_initializer and self.initializer_range is None:
+            raise ValueError(
+                "`initializer_range` must be a number with `uniform_initializer`. "
+                "Received: None."
+            )
         self._check_sharing()
         shares_heads = self.share in ("attention", "all")
         groups = self.num_groups if shares_heads else self.num_layers

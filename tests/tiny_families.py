@@ -16,10 +16,12 @@ ENCODERS = {
     "Ernie": {},
     "Longformer": {"attention_window": 4},
     "ModernBert": {},
+    "NeoBert": {},
     "Roberta": {},
     "SpanBert": {},
 }
-FAMILIES = [*ENCODERS, "Bart", "GPT", "GPT2", "T5", "TransformerXL", "XLNet"]
+CAUSAL = ["GPT", "GPT2", "ModernBertDecoder"]
+FAMILIES = [*ENCODERS, *CAUSAL, "Bart", "T5", "TransformerXL", "XLNet"]
 MASKS = np.array([[1] * 8, [1] * 5 + [0] * 3, [0, 0, 1, 1, 1, 1, 0, 0], [0] * 8], bool)
 IDS = np.where(MASKS, np.random.default_rng(0).integers(3, 50, (4, 8)), 1)
 ROWS = {"token_ids": IDS.astype("int32"), "padding_mask": MASKS}
@@ -62,7 +64,7 @@ def task_of(family, dtype="float32", rows=4, **settings):
     backbone = backbone_of(family, dtype, **settings)
     if is_pair(family):
         return tasks.TextToText(backbone)
-    if family in ("GPT", "GPT2"):
+    if family in CAUSAL:
         return tasks.CausalLM(backbone)
     if family == "TransformerXL":
         return tasks.RecurrentLM(backbone, memory_length=4, batch_size=rows)
