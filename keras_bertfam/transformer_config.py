@@ -90,7 +90,8 @@ class TransformerConfig:
         cross_attention: bool. Whether blocks attend to a context as well; for
             `DecoderBackbone`.
         embedding_norm: bool. Whether the sum of the embeddings is normalised.
-        norm: `"layer"`, or `"rms"` for blocks normalised by the root mean square.
+        norm: `"layer"`, or for blocks normalised by the root mean square `"rms"`, as in
+            T5, whose states are float32 where others are float16, or `"plain_rms"`.
         use_bias: bool. Whether projections and feed-forward have biases.
         gated: bool. Gated feed-forward, see `FeedForward` (Shazeer, 2020).
         attention_scale: float or `None`. What scores of attention are multiplied by;

@@ -17,10 +17,11 @@ class NeoBertBackbone(EncoderBackbone):
         hidden_dim: int.
         intermediate_dim: int. Half of what the gated feed-forward projects to.
         **kwargs: any other argument of `EncoderBackbone`. NeoBERT's own values are
-            `norm="rms"`, `norm_first=True`, `gated=True` with `activation="silu"`,
-            `rotary_base=10_000`, `max_sequence_length=4096`, `tie_embeddings=False`,
-            `uniform_initializer=True`, and neither biases (`use_bias=False`), a norm of
-            embeddings (`embedding_norm=False`) nor dropout.
+            `norm="plain_rms"`, `norm_first=True`, `gated=True` with
+            `activation="silu"`, `rotary_base=10_000`, `max_sequence_length=4096`,
+            `tie_embeddings=False`, `uniform_initializer=True`, and neither biases
+            (`use_bias=False`), a norm of embeddings (`embedding_norm=False`) nor
+            dropout.
 
     Inputs and outputs are those of `EncoderBackbone`. The head of its masked language
     model is an output table and a bias, without a layer before. `from_preset()` knows

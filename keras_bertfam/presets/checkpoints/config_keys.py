@@ -34,13 +34,14 @@ MEANINGLESS = {
     "of training, or of weights that aren't there yet": """
         classif_dropout classifier_init_range decoder_layerdrop encoder_layerdrop init
         init_range init_std initializer_cutoff_factor initializer_factor
-        sinusoidal_pos_embds qa_dropout summary_first_dropout summary_last_dropout layerdrop
-        pooler_dropout""",
+        sinusoidal_pos_embds qa_dropout summary_first_dropout summary_last_dropout
+        layerdrop pooler_dropout""",
     "said by shapes, or by other keys": """
         num_hidden_layers d_head dim_head n_ctx n_token n_positions n_special
         dense_act_fn is_gated_act add_bias_logits num_labels _num_labels
-        extra_pos_embeddings max_position_embeddings hidden_size num_attention_heads intermediate_size
-        task_type_vocab_size untie_r global_attn_every_n_layers sliding_window""",
+        extra_pos_embeddings max_position_embeddings hidden_size num_attention_heads
+        intermediate_size task_type_vocab_size untie_r global_attn_every_n_layers
+        sliding_window""",
     "of parts that no model here has": """
         directionality down_scale_factor gap_size layers_to_keep net_structure_type
         num_memory_blocks pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers

@@ -83,7 +83,7 @@ _ARGUMENTS = {
     "activation": "silu",
     "gated": True,
     "use_bias": False,
-    "norm": "rms",
+    "norm": "plain_rms",
     "norm_first": True,
     "embedding_norm": False,
     "layer_norm_epsilon": 1e-5,
