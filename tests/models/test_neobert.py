@@ -199,6 +199,24 @@ def test_backbones_and_classifiers_alone(tmp_path):
     assert read(tmp_path / "again").keys() == {*body, *head}
 
 
+def test_an_output_table_that_no_head_reads_is_not_trained():
+    sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 8}
+    backbone = models.NeoBertBackbone(9, **sizes)
+    table = backbone.token_embedding.reverse_embeddings
+    ids = np.ones((2, 4), "int32")
+    for task, reads in (
+        (tasks.MaskedLM(backbone), True),
+        (tasks.TextClassifier(backbone, num_classes=2), False),
+    ):
+        assert any(v is table for v in task.trainable_variables) == reads
+        before = keras.ops.convert_to_numpy(table).copy()
+        task.compile(optimizer=keras.optimizers.SGD(1.0))
+        y = ids if reads else np.array([0, 1])
+        task.fit({"token_ids": ids}, y, batch_size=2, verbose=0)
+        moved = np.abs(keras.ops.convert_to_numpy(table) - before).max() > 0
+        assert moved == reads
+
+
 @pytest.mark.any_backend
 def test_initial_values_are_uniform():
     sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 64, "intermediate_dim": 64}

@@ -76,7 +76,9 @@ def _with_size_of_three(config):
             "NeoBERT has an inner width that is a multiple of 8. "
             f"Received: intermediate_dim={inner}."
         )
-    return {**config, "intermediate_size": 3 * inner // 2}
+    config = {**config, "intermediate_size": 3 * inner // 2}
+    del config["tie_word_embeddings"]  # the file of weights says it
+    return config
 
 
 _ARGUMENTS = {
