@@ -59,7 +59,7 @@ _NUMBERS: dict[str, Range] = {
         "single_segment_rate random_length_rate short_sequence_rate mask_rate "
         "deletion_rate hiding_rate lowest_rate "
         "mask_token_rate random_token_rate mask_selection_rate next_rate "
-        "validation_split layer_decay table_dropout".split(),
+        "validation_split layer_decay table_dropout end_share".split(),
         RATE,
     ),
     **dict.fromkeys(

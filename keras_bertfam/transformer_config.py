@@ -83,12 +83,15 @@ class TransformerConfig:
             of their inputs.
         truncated_initializer: bool. Truncate that normal distribution at two standard
             deviations.
+        uniform_initializer: bool. Draw initial kernels and tables uniformly instead,
+            between `-initializer_range` and `initializer_range`.
         pooler: bool. Whether there is a dense tanh layer on the first state.
         causal: bool. Whether tokens attend to those before them and themselves only.
         cross_attention: bool. Whether blocks attend to a context as well; for
             `DecoderBackbone`.
         embedding_norm: bool. Whether the sum of the embeddings is normalised.
-        norm: `"layer"`, or `"rms"` for blocks normalised by the root mean square.
+        norm: `"layer"`, or for blocks normalised by the root mean square `"rms"`, as in
+            T5, whose states are float32 where others are float16, or `"plain_rms"`.
         use_bias: bool. Whether projections and feed-forward have biases.
         gated: bool. Gated feed-forward, see `FeedForward` (Shazeer, 2020).
         attention_scale: float or `None`. What scores of attention are multiplied by;
@@ -184,6 +187,7 @@ class TransformerConfig:
     max_global_tokens: int = _number((0, 65536), 0, most_in_files=65537)
     disentangled: str | None = None
     convolution: int = _number(COUNT, 0, of_weights=True)
+    uniform_initializer: bool = False
 
     def __post_init__(self) -> None:
         for name, range_ in NUMBERS.items():
@@ -202,6 +206,11 @@ class TransformerConfig:
         for name in ("attention_dropout", "activation_dropout", "output_dropout"):
             if getattr(self, name) is None:
                 self._set(**{name: self.dropout})
+        if self.uniform_initializer and self.initializer_range is None:
+            raise ValueError(
+                "`initializer_range` must be a number with `uniform_initializer`. "
+                "Received: None."
+            )
         self._check_sharing()
         shares_heads = self.share in ("attention", "all")
         groups = self.num_groups if shares_heads else self.num_layers

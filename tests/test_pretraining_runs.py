@@ -50,6 +50,7 @@ def command(*arguments):
         ("electra", "rtd"),
         ("xlnet", "plm"),
         ("gpt2", "clm"),
+        ("neobert", "mlm"),
         ("t5", "random_spans"),
         ("bart", "bart"),
     ],
@@ -63,6 +64,18 @@ def test_objectives_and_sizes_of_the_families(family, objective):
     name, shape = run.changed(size="base").published_size()
     assert "_base_" in name and shape == {}
     assert run.changed(size=name).published_size() == (name, {})
+
+
+@pytest.mark.parametrize(
+    ("family", "objective"), [("ettin", "mlm"), ("modernbert-decoder", "clm")]
+)
+def test_sizes_that_are_called_by_their_parameters(family, objective):
+    run = PretrainingRun(family=family, size="150m")
+    assert run.objective_name == objective
+    name, shape = run.published_size()
+    assert "_150m_" in name and shape == {}
+    assert run.changed(size="mini").published_size()[1]["hidden_dim"] == 256
+    assert run.longest_row() == 8192
 
 
 @pytest.mark.parametrize(

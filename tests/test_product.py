@@ -71,6 +71,7 @@ def trained(name):
     documents = tf.data.Dataset.from_tensor_slices(TEXTS * 8)
     kind = FAMILIES[name].tokenizer
     form = {"openai-gpt": "gpt", "longformer": "roberta"}.get(name, name)
+    form = form.removesuffix("-decoder")
     if kind == "word_piece":
         return tokenizers.train_word_piece(documents, 60)
     if kind == "byte_pair":
@@ -195,7 +196,7 @@ def test_what_a_user_does(name, task, tmp_path):
 
 
 WRITERS = {"bart": "TextToText", "t5": "TextToText"}
-WRITERS |= {"openai-gpt": "CausalLM", "gpt2": "CausalLM"}
+WRITERS |= dict.fromkeys(("openai-gpt", "gpt2", "modernbert-decoder"), "CausalLM")
 
 
 def said(model, task):

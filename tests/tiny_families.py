@@ -16,10 +16,12 @@ ENCODERS = {
     "Ernie": {},
     "Longformer": {"attention_window": 4},
     "ModernBert": {},
+    "NeoBert": {},
     "Roberta": {},
     "SpanBert": {},
 }
-FAMILIES = [*ENCODERS, "Bart", "GPT", "GPT2", "T5", "TransformerXL", "XLNet"]
+CAUSAL = ["GPT", "GPT2", "ModernBertDecoder"]
+FAMILIES = [*ENCODERS, *CAUSAL, "Bart", "T5", "TransformerXL", "XLNet"]
 MASKS = np.array([[1] * 8, [1] * 5 + [0] * 3, [0, 0, 1, 1, 1, 1, 0, 0], [0] * 8], bool)
 IDS = np.where(MASKS, np.random.default_rng(0).integers(3, 50, (4, 8)), 1)
 ROWS = {"token_ids": IDS.astype("int32"), "padding_mask": MASKS}
@@ -34,8 +36,13 @@ def backbone_of(family, dtype="float32", **settings):
         # Beyond the range of float16, as the states of T5's checkpoints are.
         sizes["initializer_range"] = 1.0
     backbone = getattr(models, f"{family}Backbone")(**sizes)
+    fill(backbone.weights, family)
+    return backbone
+
+
+def fill(weights, family):
     values = np.random.default_rng(1)
-    for variable in backbone.weights:
+    for variable in weights:
         name = variable.path.split("/")
         if variable.dtype.startswith(("float", "bfloat")):
             value = values.normal(0, 0.3, variable.shape)
@@ -44,7 +51,6 @@ def backbone_of(family, dtype="float32", **settings):
             if family == "T5" and name[-2] == "output" and "feed_forward" in name:
                 value = value * 1e4
             variable.assign(value)
-    return backbone
 
 
 def is_pair(family):
@@ -62,8 +68,11 @@ def task_of(family, dtype="float32", rows=4, **settings):
     backbone = backbone_of(family, dtype, **settings)
     if is_pair(family):
         return tasks.TextToText(backbone)
-    if family in ("GPT", "GPT2"):
-        return tasks.CausalLM(backbone)
+    if family in CAUSAL:
+        task = tasks.CausalLM(backbone)
+        theirs = {id(variable) for variable in backbone.weights}
+        fill([v for v in task.weights if id(v) not in theirs], family)
+        return task
     if family == "TransformerXL":
         return tasks.RecurrentLM(backbone, memory_length=4, batch_size=rows)
     if family == "XLNet":

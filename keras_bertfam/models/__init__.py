@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from keras_bertfam.models.families.electra import ElectraBackbone, make_generator
     from keras_bertfam.models.families.elmo import ElmoBackbone
     from keras_bertfam.models.families.ernie import ErnieBackbone
+    from keras_bertfam.models.families.ettin import EttinBackbone
     from keras_bertfam.models.families.gpt import GPTBackbone
     from keras_bertfam.models.families.gpt2 import GPT2Backbone
     from keras_bertfam.models.families.longformer import (
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
         make_longformer,
     )
     from keras_bertfam.models.families.modernbert import ModernBertBackbone
+    from keras_bertfam.models.families.modernbert_decoder import (
+        ModernBertDecoderBackbone,
+    )
+    from keras_bertfam.models.families.neobert import NeoBertBackbone
     from keras_bertfam.models.families.roberta import RobertaBackbone
     from keras_bertfam.models.families.spanbert import SpanBertBackbone
     from keras_bertfam.models.families.t5 import T5Backbone
@@ -50,11 +55,14 @@ __all__ = [
     "EncoderBackbone",
     "EncoderDecoderBackbone",
     "ErnieBackbone",
+    "EttinBackbone",
     "FeatureBackbone",
     "GPT2Backbone",
     "GPTBackbone",
     "LongformerBackbone",
     "ModernBertBackbone",
+    "ModernBertDecoderBackbone",
+    "NeoBertBackbone",
     "RobertaBackbone",
     "SpanBertBackbone",
     "T5Backbone",

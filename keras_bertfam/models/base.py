@@ -118,6 +118,9 @@ class TokenBackbone(
                 return keras.initializers.RandomNormal(stddev=1.0)
             kind = "truncated" if self.truncated_initializer else "untruncated"
             return keras.initializers.VarianceScaling(1.0, "fan_in", f"{kind}_normal")
+        if getattr(self, "uniform_initializer", False):
+            most = self.initializer_range
+            return keras.initializers.RandomUniform(-most, most)
         if self.truncated_initializer:
             return keras.initializers.TruncatedNormal(stddev=self.initializer_range)
         return keras.initializers.RandomNormal(stddev=self.initializer_range)

@@ -44,6 +44,7 @@ def pretraining_optimizer(
     bias_correction: bool | None = None,
     power: float = 1.0,
     decay_steps: float = 0.1,
+    end_share: float = 0.0,
     warmup_bounds: Sequence[int] | None = None,
     **kwargs: Any,
 ) -> keras.optimizers.Optimizer:
@@ -83,6 +84,7 @@ def pretraining_optimizer(
             code.
         power: Float, see `WarmupPolynomialDecay`, and so the next two.
         decay_steps: Int or float.
+        end_share: Float, the share of the peak that is left at the end.
         warmup_bounds: Pair of ints or `None`.
         **kwargs: Other arguments of the optimizer, such as
             `gradient_accumulation_steps`.
@@ -122,6 +124,7 @@ def pretraining_optimizer(
                 warmup_steps,
                 total_steps,
                 power,
+                end_share * learning_rate,
                 form=schedule_form,
                 decay_steps=decay_steps,
                 warmup_bounds=warmup_bounds,

@@ -51,7 +51,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             `None`: 1, until an optimizer that has it is compiled into one of this
             library's tasks or made by its functions. Keras asks for the rate of a
             batch, which is that of the update that it is part of.
-        decay_steps: Int, or float in `[0, 1)`, the part of `total_steps`: `d` of
+        decay_steps: Int, or float in `[0, 1]`, the part of `total_steps`: `d` of
             `"stable"`, which alone reads it. 0: the rate stays at the peak.
         warmup_bounds: Pair of ints, or `None`: the least and the most warm-up steps
             that a part of the total makes; never more than the total.
@@ -103,7 +103,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
                 f"`form` must be one of {_FORMS}. Received: form={form!r}."
             )
         _check_part("warmup_steps", warmup_steps)
-        _check_part("decay_steps", decay_steps)
+        _check_part("decay_steps", decay_steps, whole=True)
         if warmup_bounds is not None and not 0 <= warmup_bounds[0] <= warmup_bounds[1]:
             raise ValueError(
                 "`warmup_bounds` must be two ascending numbers of steps. "
@@ -312,12 +312,13 @@ def check_rate(name: str, value: Any) -> None:
         raise ValueError(f"`{name}` must be {kind}. Received: {value!r}.")
 
 
-def _check_part(name, steps):
-    is_fraction = isinstance(steps, float)
-    if isinstance(steps, str) or steps < 0 or (is_fraction and steps >= 1):
+def _check_part(name, steps, whole=False):
+    too_many = isinstance(steps, float) and (steps > 1 or (steps == 1 and not whole))
+    if isinstance(steps, str) or steps < 0 or too_many:
         raise ValueError(
             f"`{name}` must be an integer >= 0 (steps) or a float in "
-            f"[0, 1) (part of all steps). Received: {name}={steps!r}."
+            f"[0, 1{']' if whole else ')'} (part of all steps). "
+            f"Received: {name}={steps!r}."
         )
 
 

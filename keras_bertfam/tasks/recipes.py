@@ -214,6 +214,7 @@ def _optimizer_settings(optimizer):
         "warmup_steps": rate.warmup_steps,
         "power": getattr(rate, "power", None),
         "decay_steps": getattr(rate, "decay_steps", None),
+        "end_share": getattr(rate, "end_learning_rate", 0.0) / rate.peak_learning_rate,
     }
     if rate.total_steps not in (None, math.inf):
         settings["total_steps"] = rate.total_steps

@@ -35,6 +35,7 @@ from keras_bertfam.layers.data.pipelines import (
 from keras_bertfam.layers.data.seeding import StreamPosition, shuffled_batches
 from keras_bertfam.layers.data.user_inputs import as_rows
 from keras_bertfam.layers.data.value_ranges import plain_error
+from keras_bertfam.layers.heads.vocabulary_logits import TiedLogits
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.models.library_model import LibraryModel
@@ -253,11 +254,23 @@ class PretrainingTask(
         leaves them out of `trainable_variables`.
 
         Returns:
-            List of variables: those of the pooler, unless `reads_pooler`, and those
-            of global tokens only, unless `has_global_tokens`.
+            List of variables: those of the pooler, unless `reads_pooler`, those of
+            global tokens only, unless `has_global_tokens`, and the output table,
+            unless a head computes logits by it.
         """
         unused = [] if self.has_global_tokens else global_variables(self.backbone)
-        return unused + ([] if self.reads_pooler else pooler_variables(self.backbone))
+        if not self.reads_pooler:
+            unused = unused + pooler_variables(self.backbone)
+        return unused + self._unread_output_table()
+
+    def _unread_output_table(self):
+        embedding = getattr(self.backbone, "token_embedding", None)
+        table = getattr(embedding, "reverse_embeddings", None)
+        read = any(
+            isinstance(layer, TiedLogits) and layer.token_embedding is embedding
+            for layer in self._flatten_layers(recursive=False)
+        )
+        return [] if table is None or read else [table]
 
     def _split_off_unused(self, variables, keep):
         unused = {id(v) for v in self.unused_variables()}

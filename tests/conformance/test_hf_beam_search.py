@@ -18,8 +18,12 @@ BART = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1}
 BART |= {f"{side}_ffn_dim": 12 for side in ("encoder", "decoder")}
 BART |= {f"{side}_attention_heads": 2 for side in ("encoder", "decoder")}
 BART["max_position_embeddings"] = 12
+MODERN = {"hidden_size": 12, "intermediate_size": 16, "num_attention_heads": 3}
+MODERN |= {"num_hidden_layers": 2, "max_position_embeddings": 12, "pad_token_id": 0}
+MODERN |= {"local_attention": 6}
 KINDS = {
     "gpt2": ("GPT2LMHeadModel", GPT2, tasks.CausalLM, 0.5),
+    "modernbert": ("ModernBertDecoderForCausalLM", MODERN, tasks.CausalLM, 0.5),
     "t5": ("T5ForConditionalGeneration", T5, tasks.TextToText, 0.6),
     "bart": ("BartForConditionalGeneration", BART, tasks.TextToText, 0.3),
 }
@@ -41,6 +45,7 @@ SEARCHES = [
 ]
 # Each is compiled on its own.
 CASES = [("gpt2", "none", SEARCHES[:2]), ("gpt2", "words", SEARCHES[2:])]
+CASES += [("modernbert", "words", SEARCHES[:1])]
 CASES += [("t5", "words", SEARCHES[:1]), ("t5", "none", SEARCHES[3:])]
 CASES += [("bart", "none", SEARCHES[:1]), ("bart", "words", SEARCHES[1:2])]
 
@@ -55,6 +60,7 @@ def pairs():
             name, arguments, cls, scale = KINDS[kind]
             family = name.removesuffix("LMHeadModel")
             family = family.removesuffix("ForConditionalGeneration")
+            family = family.removesuffix("ForCausalLM")
             config = getattr(transformers, f"{family}Config")
             torch.manual_seed(0)
             config = config(vocab_size=SIZE, **arguments)
@@ -65,7 +71,7 @@ def pairs():
             config = theirs.generation_config
             config.eos_token_id, config.pad_token_id = STOP, 1
             config.forced_eos_token_id = None
-            if kind != "gpt2":
+            if cls is not tasks.CausalLM:
                 config.decoder_start_token_id = {"t5": 0, "bart": 2}[kind]
             known[kind] = theirs, ours
         return known[kind]
@@ -87,8 +93,9 @@ def their_texts(theirs, kind, prompt, **arguments):
             output_scores=True,
             **arguments,
         )
-    first = 0 if kind == "gpt2" else 1
-    begun = len(prompt) if kind == "gpt2" else first
+    causal = KINDS[kind][2] is tasks.CausalLM
+    first = 0 if causal else 1
+    begun = len(prompt) if causal else first
     texts = []
     for text in found.sequences.tolist():
         ends = [k for k in range(begun, len(text)) if text[k] in STOP]

@@ -5,16 +5,15 @@ import json
 import pytest
 
 from keras_bertfam.presets.checkpoints import config_keys, huggingface
-from keras_bertfam.presets.families import transformers_tables
+from tests.conformance.test_hf_round_trips import THERE
 
 transformers = pytest.importorskip("transformers")
-TABLES = transformers_tables()
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("family", TABLES)
+@pytest.mark.parametrize("family", THERE)
 def test_every_key_of_a_config_is_accounted_for(family, tmp_path):
-    config = getattr(transformers, f"{TABLES[family].title}Config")()
+    config = getattr(transformers, f"{THERE[family].title}Config")()
     config.save_pretrained(tmp_path)
     assert huggingface.open_source(tmp_path).notes == ()
     path = tmp_path / "config.json"

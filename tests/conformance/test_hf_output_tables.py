@@ -8,9 +8,8 @@ import pytest
 
 from keras_bertfam import models, tasks
 from keras_bertfam.presets import CheckpointError
-from keras_bertfam.presets.families import transformers_tables
-from tests.conformance.test_hf_round_trips import CONFIGS
-from tests.conformance.test_hf_text_to_text import BART, GPT, T5
+from tests.conformance.test_hf_round_trips import CONFIGS, THERE
+from tests.conformance.test_hf_text_to_text import BART, GPT, MODERN, T5
 from tests.from_transformers import max_difference, randomize
 from tests.marks import in_ci
 
@@ -18,11 +17,12 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
-TABLES = {name: table for name, table in transformers_tables().items() if table.output}
+TABLES = {name: table for name, table in THERE.items() if table.output}
 ARGUMENTS = {
     **CONFIGS,
     "OpenAIGPT": GPT,
     "GPT2": GPT,
+    "ModernBertDecoder": MODERN,
     "T5": {**T5, "num_decoder_layers": 2},
     "Bart": BART,
 }
@@ -42,7 +42,7 @@ class Checkpoint:
         table = TABLES[family]
         (role,) = ENDINGS.keys() & table.heads.keys()
         ending, self.task = ENDINGS[role]
-        self.cls = getattr(transformers, table.title + ending)
+        self.cls = getattr(transformers, table.architecture(ending))
         arguments = {"vocab_size": 20, **ARGUMENTS[table.title]}
         self.config = getattr(transformers, f"{table.title}Config")(**arguments)
         state = randomize(self.cls(self.config), 0.3).state_dict()

@@ -33,6 +33,7 @@ FAMILIES = {
     "GPT2": {**DECODER, "n_positions": 32},
     "Longformer": {"attention_window": 4, "sep_token_id": 2, "type_vocab_size": 1},
     "ModernBert": {"local_attention": 4},
+    "ModernBertDecoder": {"local_attention": 6},
     "Roberta": {"type_vocab_size": 1},
     "XLNet": {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 24},
 }

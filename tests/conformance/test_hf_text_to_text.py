@@ -25,10 +25,15 @@ BART = {"d_model": 8, "encoder_layers": 2, "decoder_layers": 1}
 BART |= {f"{side}_ffn_dim": 12 for side in ("encoder", "decoder")}
 BART |= {f"{side}_attention_heads": 2 for side in ("encoder", "decoder")}
 BART["max_position_embeddings"] = 12
+# Rows of 7 are longer than the windows of 3 tokens.
+MODERN = {"hidden_size": 12, "intermediate_size": 10, "num_attention_heads": 3}
+MODERN |= {"num_hidden_layers": 3, "max_position_embeddings": 12, "pad_token_id": 0}
+MODERN |= {"local_attention": 6}
 # Class of the language model, config, our task.
 KINDS = {
     "gpt": ("OpenAIGPTLMHeadModel", GPT, tasks.CausalLM),
     "gpt2": ("GPT2LMHeadModel", {**GPT, "n_inner": 17}, tasks.CausalLM),
+    "modernbert": ("ModernBertDecoderForCausalLM", MODERN, tasks.CausalLM),
     "t5": ("T5ForConditionalGeneration", T5, tasks.TextToText),
     "t5_1.1": (
         "T5ForConditionalGeneration",
@@ -49,6 +54,7 @@ DECODER_IDS = RNG.integers(3, 20, DECODER_MASK.shape).astype("int32")
 def make_theirs(kind):
     name, arguments, _ = KINDS[kind]
     family = name.removesuffix("LMHeadModel").removesuffix("ForConditionalGeneration")
+    family = family.removesuffix("ForCausalLM")
     config = getattr(transformers, f"{family}Config")(vocab_size=20, **arguments)
     model = getattr(transformers, name)(config)
     if kind == "t5_1.1":  # `transformers` 5 makes them as tied
@@ -57,10 +63,14 @@ def make_theirs(kind):
     return randomize(model, 0.1)
 
 
+def is_causal(kind):
+    return KINDS[kind][2] is tasks.CausalLM
+
+
 def batch(kind):
     """Inputs of ours and theirs."""
     long = [torch.tensor(x).long() for x in (IDS, MASK, DECODER_IDS, DECODER_MASK)]
-    if kind.startswith("gpt"):
+    if is_causal(kind):
         ours = {"token_ids": IDS, "padding_mask": MASK}
         return ours, {"input_ids": long[0], "attention_mask": long[1]}
     ours = {"encoder_token_ids": IDS, "encoder_padding_mask": MASK}
@@ -84,7 +94,7 @@ def test_states_logits_and_folders(kind, tmp_path):
     with torch.no_grad():
         expected = theirs(**inputs, output_hidden_states=True)
     outputs = compiled(ours.backbone)(x, return_hidden_states=True)
-    sides = {"": MASK} if kind.startswith("gpt") else {}
+    sides = {"": MASK} if is_causal(kind) else {}
     sides = sides or {"encoder_": MASK, "decoder_": DECODER_MASK}
     if kind == "bart":  # its positions are columns there; fairseq and we count tokens
         sides = {side: mask * PADDED_AT_THE_RIGHT for side, mask in sides.items()}
@@ -126,12 +136,16 @@ def test_states_logits_and_folders(kind, tmp_path):
 def test_backbones_alone(kind, tmp_path):
     theirs = make_theirs(kind)
     base = theirs.base_model if hasattr(theirs, "transformer") else None
-    base = theirs.model if kind == "bart" else base
+    base = theirs.model if kind in ("bart", "modernbert") else base
     if base is None:  # T5 has no model within the model
         base = transformers.T5Model(theirs.config)
         base.load_state_dict(theirs.state_dict(), strict=False)
-    cls = {"gpt": models.GPTBackbone, "gpt2": models.GPT2Backbone}
-    cls = cls.get(kind, models.BartBackbone if kind == "bart" else models.T5Backbone)
+    cls = {
+        "gpt": models.GPTBackbone,
+        "gpt2": models.GPT2Backbone,
+        "bart": models.BartBackbone,
+        "modernbert": models.ModernBertDecoderBackbone,
+    }.get(kind, models.T5Backbone)
     base.save_pretrained(tmp_path / "theirs")
     ours = models.Backbone.from_preset(str(tmp_path / "theirs"))
     assert type(ours) is cls and getattr(ours, "tie_embeddings", True)
@@ -233,7 +247,7 @@ def test_no_model_of_transformers():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "beams"),
-    [("gpt2", 1), ("gpt2", 3), ("t5_1.1", 1), ("bart", 3)]
+    [("gpt2", 1), ("gpt2", 3), ("t5_1.1", 1), ("bart", 3), ("modernbert", 3)]
     + [
         pytest.param(*p, marks=[pytest.mark.slow, pytest.mark.any_backend])
         for p in (("t5", 3), ("gpt", 1))
@@ -258,6 +272,6 @@ def test_generated_tokens(kind, beams):
         with torch.no_grad():
             expected = theirs.generate(torch.tensor(prompt)[None].long(), **common)
         expected = expected[0].tolist()
-        if not kind.startswith("gpt"):
+        if not is_causal(kind):
             expected = expected[1:]  # what the text begins with
         assert text == expected

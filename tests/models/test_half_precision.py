@@ -10,6 +10,7 @@ from keras import ops
 from keras_bertfam import tasks
 from tests.objective_worker import OBJECTIVES
 from tests.tiny_families import (
+    CAUSAL,
     FAMILIES,
     MASKS,
     backbone_of,
@@ -141,7 +142,7 @@ def test_steps_of_an_objective_are_near_those_of_float32(objective, precision):
     assert np.isfinite(losses).all() and moved > 0.5
 
 
-WRITERS = ["Bart", "GPT", "GPT2", "T5", "TransformerXL"]
+WRITERS = ["Bart", *CAUSAL, "T5", "TransformerXL"]
 PROMPTS = [[5, 6, 7], [8]]
 
 

@@ -16,6 +16,15 @@ COUNTS = {
     "longformer_base_en": 148_068_096,
     "longformer_large_en": 433_550_336,
 }
+# Of the encoder; its decoder has as many.
+ETTIN = {
+    "17m": 16_797_440,
+    "32m": 31_883_136,
+    "68m": 68_144_640,
+    "150m": 149_014_272,
+    "400m": 394_781_696,
+    "1b": 1_028_050_688,
+}
 
 
 def as_numpy(x):
@@ -31,6 +40,17 @@ def states(backbone, **inputs):
 def test_parameter_counts(name):
     cls = LongformerBackbone if "longformer" in name else ModernBertBackbone
     assert cls.parameter_count(**cls.presets_table[name]) == COUNTS[name]
+
+
+@pytest.mark.parametrize("size", ETTIN)
+@pytest.mark.any_backend
+def test_parameter_counts_of_ettin(size):
+    for cls, kind in (
+        (models.EttinBackbone, "encoder"),
+        (models.ModernBertDecoderBackbone, "decoder"),
+    ):
+        arguments = cls.presets_table[f"ettin_{kind}_{size}_en"]
+        assert cls.parameter_count(**arguments) == ETTIN[size]
 
 
 @pytest.mark.any_backend

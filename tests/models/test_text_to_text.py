@@ -33,7 +33,7 @@ COUNTS = {
     "gpt3_xl": 1_517_123_584,
     "gpt3_175b": 174_604_259_328,
 }
-CAUSAL = ("GPT", "GPT2", "Decoder")
+CAUSAL = ("GPT", "GPT2", "ModernBertDecoder", "Decoder")
 SEQ2SEQ = ("T5", "T5Gated", "Bart")
 LENGTH, COUNT = 7, 5
 

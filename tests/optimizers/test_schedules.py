@@ -79,7 +79,7 @@ def test_total_steps_are_filled_in_once():
         ({"warmup_steps": -1}, "`warmup_steps` must be .*-1"),
         ({"warmup_steps": 1.0}, "warmup_steps=1.0"),
         ({"warmup_steps": 5, "total_steps": 4}, "warmup_steps=5, total_steps=4"),
-        ({"decay_steps": 1.0}, "decay_steps=1.0"),
+        ({"decay_steps": 1.5}, "decay_steps=1.5"),
         ({"total_steps": 0}, "total_steps=0"),
         ({"total_steps": 2.5}, "`total_steps` must be an int"),
     ],

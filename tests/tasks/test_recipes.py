@@ -8,6 +8,7 @@ from keras_bertfam import layers, models, tasks
 from keras_bertfam.cli.building import pretraining_preprocessor
 from keras_bertfam.optimizers import pretraining_optimizer
 from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.tasks.recipes import recipe_of
 
 RECIPES = {
     (name, size): recipe
@@ -66,6 +67,30 @@ def test_published_numbers():
     assert rows[0] == rows[1]  # tokens of a step
     assert long.optimizer_arguments()["decay_steps"] == 10_600 / 63_600
     assert long.backbone_arguments["rotary_base"] == (160_000, 10_000)
+
+
+def test_recipes_of_ettin():
+    small = tasks.pretraining_recipe("ettin", "ettin_encoder_17m_en")
+    assert (small.learning_rate, small.weight_decay) == (3e-3, 3e-4)
+    backbone = models.EttinBackbone.from_preset(
+        "ettin_encoder_17m_en", load_weights=False, vocabulary_size=9, num_layers=1
+    )
+    model = tasks.MaskedLM(backbone)
+    model.compile()
+    assert recipe_of(model) == small
+    decoder = tasks.pretraining_recipe("modernbert-decoder")
+    assert decoder.task == "CausalLM" and not decoder.masking
+    for recipe in (small, decoder):
+        longer, decay = recipe.phases
+        # The decay begins at the rate that the longer rows end with.
+        assert decay.learning_rate == longer.learning_rate * longer.end_share
+        for phase in recipe.phases:
+            arguments = {**phase.optimizer_arguments(), "total_steps": 100}
+            rate = pretraining_optimizer(**arguments)._learning_rate
+            peak = phase.learning_rate
+            found = [float(rate(step)) / peak for step in (0, 25, 100, 200)]
+            end = phase.end_share
+            assert found == pytest.approx([1, (1 + end) / 2, end, end], rel=1e-5)
 
 
 def test_every_published_family_has_recipes():

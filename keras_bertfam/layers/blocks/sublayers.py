@@ -139,9 +139,9 @@ def make_norm(
     dtype: Any = None,
     bias: bool = True,
 ) -> keras.layers.Layer:
-    """Make a norm: `"layer"`, or `"rms"` for T5's, by the root mean square.
+    """Make a norm: `"layer"`, or by the root mean square `"rms"` or `"plain_rms"`.
 
-    The latter never has a bias.
+    The latter two never have a bias. They differ in what is around them: `is_wide`.
 
     Raises:
         ValueError: for another kind.
@@ -149,6 +149,7 @@ def make_norm(
     kinds = {
         "layer": functools.partial(keras.layers.LayerNormalization, center=bias),
         "rms": keras.layers.RMSNormalization,
+        "plain_rms": keras.layers.RMSNormalization,
     }
     if kind not in kinds:
         raise ValueError(f"`norm` must be one of {(*kinds,)}. Received: norm={kind!r}.")
@@ -181,7 +182,7 @@ class ResidualSublayer(keras.layers.Layer):
         norm_first: bool. Pre-norm instead of post-norm.
         dropout: float. Dropout rate on the sub-layer's output.
         layer_norm_epsilon: float.
-        norm: `"layer"`, `"rms"`, or `"none"` for no norm.
+        norm: `"layer"`, `"rms"`, `"plain_rms"`, or `"none"` for no norm.
         norm_bias: bool. Whether the norm has a bias.
 
     Call arguments:

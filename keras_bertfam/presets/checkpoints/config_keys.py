@@ -11,7 +11,7 @@ MEANINGLESS = {
     "who wrote it, and what for": """
         _name_or_path transformers_version finetuning_task task_specific_params
         tokenizer_class prefix save_step torchscript torch_dtype dtype xla_device
-        tf_legacy_loss language""",
+        tf_legacy_loss language kwargs pretrained_model_name_or_path""",
     "how it is run, or what is returned": """
         output_attentions output_hidden_states output_past output_scores return_dict
         return_dict_in_generate use_return_dict use_cache use_bfloat16 use_mems_eval
@@ -19,7 +19,7 @@ MEANINGLESS = {
         deterministic_flash_attn reference_compile repad_logits_with_grad onnx_export
         reorder_and_upcast_attn sparse_prediction sparse_pred_ignore_index
         attention_mode ignore_attention_mask _attn_implementation
-        _attn_implementation_autoset""",
+        _attn_implementation_autoset auto_map trust_remote_code""",
     "the tokenizer's": """
         bos_token_id cls_token_id eos_token_id eos_token_ids mask_token_id
         pad_token_id pad_token_ids sep_token_id unk_token_id""",
@@ -32,15 +32,16 @@ MEANINGLESS = {
         remove_invalid_values repetition_penalty suppress_tokens temperature top_k top_p
         typical_p""",
     "of training, or of weights that aren't there yet": """
-        classif_dropout decoder_layerdrop encoder_layerdrop init init_range
-        init_std initializer_cutoff_factor initializer_factor sinusoidal_pos_embds
-        qa_dropout summary_first_dropout summary_last_dropout layerdrop
-        pooler_dropout""",
+        classif_dropout classifier_init_range decoder_layerdrop encoder_layerdrop init
+        init_range init_std initializer_cutoff_factor initializer_factor
+        sinusoidal_pos_embds qa_dropout summary_first_dropout summary_last_dropout
+        layerdrop pooler_dropout""",
     "said by shapes, or by other keys": """
-        num_hidden_layers d_head n_ctx n_token n_positions n_special dense_act_fn
-        is_gated_act add_bias_logits num_labels _num_labels extra_pos_embeddings
-        max_position_embeddings hidden_size num_attention_heads intermediate_size
-        task_type_vocab_size untie_r global_attn_every_n_layers""",
+        num_hidden_layers d_head dim_head n_ctx n_token n_positions n_special
+        dense_act_fn is_gated_act add_bias_logits num_labels _num_labels
+        extra_pos_embeddings max_position_embeddings hidden_size num_attention_heads
+        intermediate_size task_type_vocab_size untie_r global_attn_every_n_layers
+        sliding_window""",
     "of parts that no model here has": """
         directionality down_scale_factor gap_size layers_to_keep net_structure_type
         num_memory_blocks pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers

@@ -66,6 +66,7 @@ _FLAGS = ("tie_embeddings", "scale_outputs")
 _SEQUENCES = ("attention_window", "rotary_base")
 # Arguments that don't change what a model computes.
 _FREE = ("name", "trainable", "dtype", "truncated_initializer", "pooler") + (
+    "uniform_initializer",
     "tie_embeddings",  # the file of weights says it
 )
 _MAX_SIZE = 2**31 - 1

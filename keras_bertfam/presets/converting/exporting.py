@@ -102,6 +102,7 @@ def export_to_transformers(
                 **config,
                 **{k: v for k, v in ids.items() if config.get(k) is None},
             }
+        config |= {k: v for k, v in table.needed.items() if config.get(k) is None}
         config |= {"architectures": [architecture], "dtype": min(dtypes)}
         text = json.dumps(config, indent=2, sort_keys=True)
         pathlib.Path(folder, "config.json").write_text(text + "\n", "utf-8")
@@ -212,6 +213,9 @@ def model_tensors(
         if role in ours.own or head is None:
             continue
         tensors |= collect_tensors(head, table.heads[role], backbone, written=written)
+    if not table.ties and ours.heads.keys() & LANGUAGE_MODELS:
+        table_of_inputs = tensors[prefix + table.copies[str(table.output)]]
+        tensors.setdefault(str(table.output), table_of_inputs.copy())
     if table.output in tensors:  # then nothing else is tied there
         biases = {n: o for n, o in COPIES.items() if n.endswith(".bias")}
         inputs = {

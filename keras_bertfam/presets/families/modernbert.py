@@ -31,11 +31,16 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 _BASES = {_FULL: 160_000.0, _SLIDING: 10_000.0}
 
 
-def with_values_by_layer(config: dict[str, Any]) -> dict[str, Any]:
+def with_values_by_layer(config: dict[str, Any], less: int = 0) -> dict[str, Any]:
     """Write `attention_window` and `rotary_base` as `EncoderBackbone` has them.
 
     The config may be of the older form, with `global_attn_every_n_layers` and two
     bases, or of the newer one, with `layer_types` and `rope_parameters`.
+
+    Args:
+        config: dict.
+        less: int. How many fewer tokens than half of `local_attention` a token sees
+            on each side.
 
     Raises:
         ValueError: for layers or positions of a kind that isn't here.
@@ -51,9 +56,13 @@ def with_values_by_layer(config: dict[str, Any]) -> dict[str, Any]:
             f"Received: {types!r}."
         )
     window = config.get("local_attention", 128)
-    if type(window) is not int or window < 2:
-        raise ValueError(f"Expected 'local_attention' from 2. Received: {window!r}.")
-    windows = [window // 2 * 2 if kind == _SLIDING else 0 for kind in types]
+    least = 2 + 2 * less
+    if type(window) is not int or window < least:
+        raise ValueError(
+            f"Expected 'local_attention' from {least}. Received: {window!r}."
+        )
+    near = (window // 2 - less) * 2
+    windows = [near if kind == _SLIDING else 0 for kind in types]
     bases = _bases(config)
     return {
         **config,
@@ -82,7 +91,7 @@ def _bases(config):
     return bases
 
 
-def as_in_transformers(config: dict[str, Any]) -> dict[str, Any]:
+def as_in_transformers(config: dict[str, Any], less: int = 0) -> dict[str, Any]:
     """Undo `with_values_by_layer`.
 
     Raises:
@@ -91,7 +100,7 @@ def as_in_transformers(config: dict[str, Any]) -> dict[str, Any]:
     config = dict(config)
     windows, bases = config.pop("attention_window"), config.pop("rotary_base")
     windows = windows or (0,) * config["num_hidden_layers"]
-    lengths = {window for window in windows if window} or {128}
+    lengths = {window for window in windows if window} or {128 - 2 * less}
     if len(lengths) > 1 or bases is None:
         raise ValueError(
             "ModernBERT of `transformers` has rotary positions, and windows of one "
@@ -99,7 +108,7 @@ def as_in_transformers(config: dict[str, Any]) -> dict[str, Any]:
         )
     rope = zip((_FULL, _SLIDING), bases, strict=True)
     config |= {
-        "local_attention": lengths.pop(),
+        "local_attention": lengths.pop() + 2 * less,
         "layer_types": [_SLIDING if window else _FULL for window in windows],
         "rope_parameters": {
             kind: {"rope_theta": base, "rope_type": "default"} for kind, base in rope

@@ -19,8 +19,8 @@ from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
     refuse_packed,
 )
 from keras_bertfam.tasks.losses import without_last
-from keras_bertfam.tasks.masking.masked_lm import masked_lm_head
 from keras_bertfam.tasks.summary import flat_rows
+from keras_bertfam.tasks.token_heads import masked_lm_head
 from keras_bertfam.tokenizers import pipeline_ops
 from keras_bertfam.types import Config, Model, Path, Tensor
 

@@ -12,7 +12,6 @@ from keras_bertfam.models.exported import row_specs
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.parts.record import HeadStyle
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
-from keras_bertfam.tasks.generation.language_model import make_head
 from keras_bertfam.tasks.summary import (
     check_layout,
     flat_rows,
@@ -25,6 +24,7 @@ from keras_bertfam.tasks.summary import (
     with_summaries_global,
 )
 from keras_bertfam.tasks.task import LABELS
+from keras_bertfam.tasks.token_heads import language_model_head
 from keras_bertfam.types import Config, Model, Tensor
 
 # Dropout and logits on the first token's state, of no family.
@@ -95,7 +95,9 @@ class SummaryTask(FineTuningTask):
         self._token = summary_token(backbone, style.token)
         check_layout(preprocessor, self._token)
         self.lm_weight = _checked_lm_weight(self, lm_weight)
-        self.lm_head: Any = make_head(self.backbone) if self.lm_weight else None
+        self.lm_head: Any = (
+            language_model_head(self.backbone) if self.lm_weight else None
+        )
         self.reads_labels = bool(self.lm_weight)  # labels tell that it is a step
         self.reads_pooler = bool(style.pooler and backbone.pooler)
         layers = style.layers(backbone)

@@ -7,7 +7,6 @@ import keras
 from keras import ops
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.heads.vocabulary_logits import LanguageModelHead
 from keras_bertfam.tasks.generation.defaults import (
     checked_generation,
     generation_config,
@@ -20,6 +19,7 @@ from keras_bertfam.tasks.losses import (
 )
 from keras_bertfam.tasks.recipes import recipe_of
 from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.tasks.token_heads import language_model_head
 from keras_bertfam.types import Config, Model, Tensor
 
 
@@ -97,23 +97,6 @@ class LanguageModelCrossentropy(MaskedCrossentropy):
         }
 
 
-def make_head(backbone: Model) -> LanguageModelHead:
-    """Make a head of a backbone's tables."""
-    # Those of unit variance need states of that of their inverse.
-    unit = getattr(backbone, "initializer_range", 1.0) is None
-    scaled = unit and getattr(backbone, "tie_embeddings", True)
-    scaled = getattr(backbone, "scale_outputs", scaled)
-    head = LanguageModelHead(
-        backbone.token_embedding,
-        scale=backbone.hidden_dim**-0.5 if scaled else 1.0,
-        initializer=backbone.make_initializer(),
-        dtype=backbone.dtype_policy,
-        name="language_model_head",
-    )
-    head.build((None, None, backbone.hidden_dim))
-    return head
-
-
 class LanguageModel(PretrainingTask):
     """Base of the tasks whose targets are the tokens that follow.
 
@@ -149,7 +132,7 @@ class LanguageModel(PretrainingTask):
         self.label_smoothing = label_smoothing
         self.generation = checked_generation(generation, backbone.vocabulary_size)
         self.default_loss()  # or an error
-        self.head = make_head(backbone)
+        self.head = language_model_head(backbone)
         self.built = True
         self.compile_by_default()
 

@@ -12,9 +12,10 @@ from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.masking.denoising_autoencoder_preprocessor import (
     DenoisingAutoencoderPreprocessor,
 )
-from keras_bertfam.tasks.masking.masked_lm import check_encoder, masked_lm_head
+from keras_bertfam.tasks.masking.masked_lm import check_encoder
 from keras_bertfam.tasks.summary import summary_states
 from keras_bertfam.tasks.task import LABELS, PretrainingTask
+from keras_bertfam.tasks.token_heads import masked_lm_head
 from keras_bertfam.types import Config, Model, Tensor
 
 

@@ -14,9 +14,9 @@ from keras_bertfam.tasks.masking.masked_autoencoder_preprocessor import (
 from keras_bertfam.tasks.masking.masked_lm import (
     FillMask,
     check_encoder,
-    masked_lm_head,
 )
 from keras_bertfam.tasks.task import LABELS, PretrainingTask
+from keras_bertfam.tasks.token_heads import masked_lm_head
 from keras_bertfam.types import Config, Model, Tensor
 
 

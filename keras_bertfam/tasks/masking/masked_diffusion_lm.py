@@ -22,9 +22,9 @@ from keras_bertfam.tasks.masking.masked_diffusion_lm_preprocessor import (
 from keras_bertfam.tasks.masking.masked_lm import (
     FillMask,
     check_encoder,
-    masked_lm_head,
 )
 from keras_bertfam.tasks.task import LABELS, PretrainingTask
+from keras_bertfam.tasks.token_heads import masked_lm_head
 from keras_bertfam.tokenizers.pipeline_ops import special_token_ids
 from keras_bertfam.types import Model, Tensor
 

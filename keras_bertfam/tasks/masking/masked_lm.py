@@ -1,7 +1,7 @@
 """Masked language modelling, and filling in the masks of texts."""
 
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -11,7 +11,7 @@ from keras import ops
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.attention.masks import restarted_positions
 from keras_bertfam.layers.data.user_inputs import as_strings
-from keras_bertfam.layers.heads.heads import MaskedLMHead, PositionQueries
+from keras_bertfam.layers.heads.heads import PositionQueries
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.families.distilbert import DistilBertBackbone
 from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
@@ -19,6 +19,7 @@ from keras_bertfam.tasks.masking.masked_lm_preprocessor import (
     MaskedLMPreprocessor,
 )
 from keras_bertfam.tasks.task import LABELS, PretrainingTask
+from keras_bertfam.tasks.token_heads import masked_lm_head
 from keras_bertfam.tokenizers import pipeline_ops
 from keras_bertfam.types import Config, Mixin, Model, Tensor
 
@@ -278,6 +279,11 @@ class MaskedLM(FillMask, PretrainingTask):
             theirs.append(teacher.position_queries.table)
             ours.append(student.position_queries.table)
         if copy_transform:
+            if not hasattr(teacher.head, "dense"):
+                raise ValueError(
+                    "`copy_transform` must be `False` for a teacher whose head has no "
+                    f"dense layer. Received: a {type(teacher.backbone).__name__}."
+                )
             for head, variables in ((teacher.head, theirs), (student.head, ours)):
                 variables += [*head.dense.weights, *head.norm.weights]
         for source, target in zip(theirs, ours, strict=True):
@@ -314,34 +320,6 @@ def _position_queries(backbone, count):
     )
     layer.build((None, None))
     return layer
-
-
-def masked_lm_head(
-    backbone: Model,
-    cls: Callable[..., Any] = MaskedLMHead,
-    name: str = "masked_lm_head",
-) -> Any:
-    """Build a vocabulary head, tied to a backbone's table and of its kind.
-
-    Args:
-        backbone: `keras_bertfam.models.EncoderBackbone`.
-        cls: `MaskedLMHead` or a subclass.
-        name: str.
-
-    Returns:
-        A layer.
-    """
-    head = cls(
-        backbone.token_embedding,
-        activation=backbone.activation,
-        layer_norm_epsilon=backbone.layer_norm_epsilon,
-        initializer=backbone.make_initializer(),
-        use_bias=getattr(backbone, "norm_bias", True),
-        dtype=backbone.dtype_policy,
-        name=name,
-    )
-    head.build((None, None, backbone.hidden_dim))
-    return head
 
 
 def check_encoder(backbone: Model) -> None:

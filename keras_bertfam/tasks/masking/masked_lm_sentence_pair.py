@@ -8,12 +8,13 @@ from keras import ops
 from keras_bertfam.layers.blocks.dense import take_positions
 from keras_bertfam.layers.heads.heads import Pooler, SentencePairHead
 from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
-from keras_bertfam.tasks.masking.masked_lm import FillMask, masked_lm_head
+from keras_bertfam.tasks.masking.masked_lm import FillMask
 from keras_bertfam.tasks.masking.masked_lm_sentence_pair_preprocessor import (
     MaskedLMSentencePairPreprocessor,
 )
 from keras_bertfam.tasks.recipes import recipe_of
 from keras_bertfam.tasks.task import LABELS, PretrainingTask
+from keras_bertfam.tasks.token_heads import masked_lm_head
 from keras_bertfam.types import Config, Model, Tensor
 
 

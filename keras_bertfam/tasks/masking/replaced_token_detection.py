@@ -24,7 +24,7 @@ from keras_bertfam.tasks.losses import (
     WeightedMeanLoss,
     token_metrics,
 )
-from keras_bertfam.tasks.masking.masked_lm import FillMask, MaskedLM, masked_lm_head
+from keras_bertfam.tasks.masking.masked_lm import FillMask, MaskedLM
 from keras_bertfam.tasks.masking.replaced_token_detection_preprocessor import (
     ReplacedTokenDetectionPreprocessor,
 )
@@ -35,6 +35,7 @@ from keras_bertfam.tasks.task import (
     global_variables,
     pooler_variables,
 )
+from keras_bertfam.tasks.token_heads import masked_lm_head
 from keras_bertfam.types import Config, Model, Tensor
 
 

@@ -9,11 +9,12 @@ from keras import ops
 from keras_bertfam import distribution
 from keras_bertfam.layers.heads.span_boundary import SpanBoundaryHead
 from keras_bertfam.tasks.losses import token_crossentropy, token_metrics
-from keras_bertfam.tasks.masking.masked_lm import FillMask, masked_lm_head
+from keras_bertfam.tasks.masking.masked_lm import FillMask
 from keras_bertfam.tasks.masking.span_boundary_lm_preprocessor import (
     SpanBoundaryLMPreprocessor,
 )
 from keras_bertfam.tasks.task import LABELS, PretrainingTask
+from keras_bertfam.tasks.token_heads import masked_lm_head
 from keras_bertfam.types import Config, Model, Tensor
 
 

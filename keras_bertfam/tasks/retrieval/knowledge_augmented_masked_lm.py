@@ -6,7 +6,6 @@ import keras
 from keras import ops
 
 from keras_bertfam.models.encoder import EncoderBackbone
-from keras_bertfam.tasks.masking.masked_lm import masked_lm_head
 from keras_bertfam.tasks.retrieval.knowledge_augmented_masked_lm_preprocessor import (
     KnowledgeAugmentedMaskedLMPreprocessor,
 )
@@ -16,6 +15,7 @@ from keras_bertfam.tasks.retrieval.passage_reader import (
     flat,
     rows_of,
 )
+from keras_bertfam.tasks.token_heads import masked_lm_head
 from keras_bertfam.types import Model, Tensor
 
 

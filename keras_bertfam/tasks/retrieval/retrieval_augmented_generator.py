@@ -17,7 +17,6 @@ from keras_bertfam.tasks.generation.defaults import (
     generation_config,
     merged,
 )
-from keras_bertfam.tasks.generation.language_model import make_head
 from keras_bertfam.tasks.generation.prompts import (
     as_answer,
     as_prompts,
@@ -35,6 +34,7 @@ from keras_bertfam.tasks.retrieval.passage_reader import TokensOfPassages, by_ro
 from keras_bertfam.tasks.retrieval.retrieval_augmented_generator_preprocessor import (
     RetrievalAugmentedGeneratorPreprocessor,
 )
+from keras_bertfam.tasks.token_heads import language_model_head
 from keras_bertfam.types import Config, Model, Tensor
 
 DECODINGS = ("token", "thorough", "fast")
@@ -138,7 +138,7 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
                     f"`generation` must have {key}={value}, as each question gets one "
                     f"text by a search. Received: {key}={self.generation[key]}."
                 )
-        self.head = make_head(backbone)
+        self.head = language_model_head(backbone)
         self._alone = types.SimpleNamespace(task=None)  # no layer of ours
         self.built = True
         self.compile_by_default()

@@ -36,6 +36,7 @@ class PretrainingRecipe:
         task_arguments: other arguments of the task.
         power: of the decay, see `keras_bertfam.optimizers.WarmupPolynomialDecay`.
         decay_steps: int, of `"stable"`: the last ones, in which the rate falls.
+        end_share: share of the peak that is left at the end of the schedule.
         backbone_arguments: arguments of the backbone that aren't the family's.
         phases: the recipes of what followed on it, in order.
 
@@ -66,6 +67,7 @@ class PretrainingRecipe:
     task_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     power: float = 1.0
     decay_steps: int = 0
+    end_share: float = 0.0
     backbone_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     phases: tuple["PretrainingRecipe", ...] = ()
 
@@ -82,6 +84,8 @@ class PretrainingRecipe:
             values["warmup_steps"] = self.warmup_steps / self.total_steps
         if self.power != 1:
             values["power"] = self.power
+        if self.end_share:
+            values["end_share"] = self.end_share
         if self.schedule_form == "stable":
             values["decay_steps"] = self.decay_steps / (self.total_steps or 1)
         return values

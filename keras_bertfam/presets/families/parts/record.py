@@ -148,6 +148,10 @@ class Family:
         tokenizer_class: name of the class, ours or KerasHub's.
         layout: `Layout` of its rows.
         head_style: `HeadStyle` of its fine-tuned heads.
+        token_head: the head of its language models. `None`: a dense layer, activation,
+            norm, table and bias for masked tokens, as BERT's, and the table alone for
+            next ones, as GPT's. `"transform"`: the former for both. `"bias"`: the table
+            and a bias for masked tokens.
         other_styles: those of some of its heads.
         arguments: of the constructor, those whose defaults aren't the trunk's.
         sizes: the published ones by name.
@@ -180,6 +184,7 @@ class Family:
     transformers: TransformersTable | None = None
     reads: tuple[str, ...] = ()
     other_styles: tuple[HeadStyle, ...] = ()
+    token_head: str | None = None
     start_token_ids: tuple[int, ...] = ()
     keras_hub: KerasHubTable | None = None
     tensorflow1: TensorFlow1Table | None = None

@@ -59,6 +59,10 @@ class TransformersTable:
             raise a `ValueError` for what can't be said.
         styles: dict from a key of a config to a dict from its values to the names of
             the styles of heads that they stand for, the first without the key.
+        ties: whether logits are computed by the input's table if a file has no other.
+            Else what is tied here is written twice.
+        needed: dict of keys that a config of `transformers` can't have as `None` to
+            what they are where neither model nor tokenizer says it.
         sign_file: name of a file that has to lie beside it, if any, unless the config
             has one type of token: the file may not be there.
     """
@@ -89,6 +93,8 @@ class TransformersTable:
     zeros: tuple[str, ...] = ()
     forms: tuple[Callable[[dict], dict], Callable[[dict], dict]] | None = None
     styles: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    ties: bool = True
+    needed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     sign_file: str | None = None
 
     @property

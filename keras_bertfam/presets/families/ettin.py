@@ -1,0 +1,104 @@
+"""The record of Ettin's encoders: ModernBERT's architecture at six sizes."""
+
+import dataclasses
+
+from keras_bertfam.presets.families.modernbert import MODERNBERT
+from keras_bertfam.presets.families.parts.recipes import PretrainingRecipe
+from keras_bertfam.presets.families.parts.record import PublishedSize, size
+
+_SIZES = {
+    "17m": (7, 256, 384),
+    "32m": (10, 384, 576),
+    "68m": (19, 512, 768),
+    "150m": (22, 768, 1152),
+    "400m": (28, 1024, 2624),
+    "1b": (28, 1792, 3840),
+}
+
+
+def sizes(kind: str) -> dict[str, PublishedSize]:
+    """List the sizes of `"encoder"` or `"decoder"`, which are the same."""
+    return {
+        f"ettin_{kind}_{name}_en": size(
+            50368,
+            layers,
+            width,
+            intermediate_dim=inner,
+            source=f"jhu-clsp/ettin-{kind}-{name}",
+            tokenizer="tokenizer_json",
+        )
+        for name, (layers, width, inner) in _SIZES.items()
+    }
+
+
+def pretraining(kind: str) -> dict[str, PretrainingRecipe]:
+    """Give the recipes of `"encoder"` or `"decoder"`, by the names of their sizes."""
+    # Rate, weight decay and warm-up of billions of tokens.
+    runs = {
+        "17m": (3e-3, 3e-4, 850),
+        "32m": (3e-3, 3e-4, 850),
+        "68m": (3e-3, 3e-4, 640),
+        "150m": (8e-4, 1e-5, 640),
+        "400m": (5e-4, 1e-5, 420),
+        "1b": (5e-4, 5e-5, 420),
+    }
+    found = {f"ettin_{kind}_{n}_en": _recipe(kind, *run) for n, run in runs.items()}
+    return {"": found[f"ettin_{kind}_150m_en"], **found}
+
+
+def _recipe(kind, rate, weight_decay, warmup_steps):
+    """Give the recipe of a size, and of the two phases of longer rows after it.
+
+    Steps are those of full rows: 1.7 T, 250 B and 50 B tokens. In both phases the rate
+    falls from the first step to the last. The published optimizer is StableAdamW, which
+    bounds updates where clipping bounds gradients.
+    """
+    masked = kind == "encoder"
+    paper = "Weller et al., 2025; JHU-CLSP/ettin-encoder-vs-decoder, pretraining"
+    longer = PretrainingRecipe(
+        task="MaskedLM" if masked else "CausalLM",
+        source=f"{paper}: 250 B tokens, or a third of that for 1b",
+        learning_rate=rate,
+        warmup_steps=0,
+        total_steps=6_800,
+        batch_size=4608,
+        sequence_length=7999,
+        schedule_form="stable",
+        decay_steps=6_800,
+        end_share=0.5,
+        weight_decay=weight_decay,
+        beta_2=0.98,
+        masking={"mask_selection_rate": 0.3} if masked else {},
+        backbone_arguments={"rotary_base": (160_000.0, 160_000.0)},
+    )
+    decay = dataclasses.replace(
+        longer,
+        source=f"{paper}: 50 B tokens, or a third of that for 1b",
+        learning_rate=rate / 2,
+        total_steps=1_360,
+        decay_steps=1_360,
+        end_share=0.04,
+        masking={"mask_selection_rate": 0.15} if masked else {},
+    )
+    return dataclasses.replace(
+        longer,
+        source=f"{paper}: 1.7 T tokens",
+        warmup_steps=warmup_steps,
+        total_steps=360_000,
+        sequence_length=1024,
+        decay_steps=0,
+        end_share=0.0,
+        backbone_arguments={"rotary_base": (10_000.0, 10_000.0)},
+        phases=(longer, decay),
+    )
+
+
+ETTIN = MODERNBERT.derived(
+    "ettin",
+    "EttinBackbone",
+    license="MIT",
+    arguments={**MODERNBERT.arguments, "rotary_base": (160_000.0, 160_000.0)},
+    sizes=sizes("encoder"),
+    pretraining=pretraining("encoder"),
+    reads=("modernbert",),
+)

@@ -1,0 +1,71 @@
+"""The heads by which language models give logits of tokens, of each family's kind."""
+
+from collections.abc import Callable
+from typing import Any
+
+from keras_bertfam.layers.heads.heads import MaskedLMHead
+from keras_bertfam.layers.heads.vocabulary_logits import LanguageModelHead, TiedLogits
+from keras_bertfam.types import Model
+
+
+def masked_lm_head(
+    backbone: Model,
+    cls: Callable[..., Any] = MaskedLMHead,
+    name: str = "masked_lm_head",
+) -> Any:
+    """Build the head of a masked language model, as the backbone's family has it.
+
+    Args:
+        backbone: `keras_bertfam.models.EncoderBackbone`.
+        cls: `MaskedLMHead` or a subclass, which every family has as it is.
+        name: str.
+
+    Returns:
+        A layer.
+    """
+    if cls is MaskedLMHead and _kind_of(backbone) == "bias":
+        arguments: dict[str, Any] = {}
+        cls = TiedLogits
+    else:
+        arguments = {
+            "activation": backbone.activation,
+            "layer_norm_epsilon": backbone.layer_norm_epsilon,
+            "initializer": backbone.make_initializer(),
+            "use_bias": getattr(backbone, "norm_bias", True),
+        }
+    return _built(cls, backbone, name, arguments)
+
+
+def language_model_head(backbone: Model) -> Any:
+    """Build the head of a model of next tokens, as the backbone's family has it.
+
+    Args:
+        backbone: a backbone with a token embedding.
+
+    Returns:
+        A layer.
+    """
+    name = "language_model_head"
+    if _kind_of(backbone) == "transform":
+        return masked_lm_head(backbone, name=name)
+    # Tables of unit variance need states of that of their inverse.
+    unit = getattr(backbone, "initializer_range", 1.0) is None
+    scaled = unit and getattr(backbone, "tie_embeddings", True)
+    scaled = getattr(backbone, "scale_outputs", scaled)
+    arguments = {
+        "scale": backbone.hidden_dim**-0.5 if scaled else 1.0,
+        "initializer": backbone.make_initializer(),
+    }
+    return _built(LanguageModelHead, backbone, name, arguments)
+
+
+def _kind_of(backbone):
+    return getattr(backbone.record, "token_head", None)
+
+
+def _built(cls, backbone, name, arguments):
+    head = cls(
+        backbone.token_embedding, dtype=backbone.dtype_policy, name=name, **arguments
+    )
+    head.build((None, None, backbone.hidden_dim))
+    return head
