@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_bertfam.analysis.word_states import words_of
-from keras_bertfam.arguments import checked
-from keras_bertfam.number_ranges import check_number
+from keras_bertfam.arguments import check_number, checked
 from keras_bertfam.types import Path
 
 _FASTTEXT = struct.pack("<i", 793712314)  # what Facebook's own files begin with
@@ -76,11 +75,12 @@ def read_static_vectors(path: Path, limit: int | None = None) -> Any:
             return KeyedVectors.load_word2vec_format(path, binary=True, limit=limit)
         return _read_text(path, counts, limit)
     except (ArithmeticError, AssertionError, EOFError, LookupError) as error:
-        raise ValueError(f"{path} is damaged: {error}.") from error
+        said = str(error).removesuffix(".")
+        raise ValueError(f"{path} is damaged: {said}.") from error
     except (NotImplementedError, ValueError, struct.error) as error:
         raise ValueError(
             f"`path` must be a file of GloVe, word2vec or fastText. Received: {path}. "
-            f"{error}."
+            f"{str(error).removesuffix('.')}."
         ) from error
 
 
@@ -127,7 +127,7 @@ def _read_text(path, counts, limit):
             # Published files have some words twice; the first are the more frequent.
             found.setdefault(word, numbers)
     if limit is None and counts is not None and number + 1 != counts[0]:
-        raise EOFError(f"{counts[0]} vectors should be there, {number + 1} are")
+        raise EOFError(f"{counts[0]} vectors must be there. Received: {number + 1}.")
     vectors = KeyedVectors(dim)
     vectors.add_vectors([*found], np.stack([*found.values()]))
     return vectors

@@ -218,9 +218,9 @@ def adapt(
     """Compare a preset on a domain: as it is, trained further, and from scratch."""
     with _errors_as_messages():
         own: dict[str, Any] = {"text": text or None, "label": label}
-        inputs.check_adapting(files, preset, held_out, output, steps, seeds)
-        inputs.check_finetuning(preset, task, data, None, **own, validation=None)
         changes = dict(map(as_setting, change or ()))
+        inputs.check_adapting(files, preset, held_out, output, steps, seeds, changes)
+        inputs.check_finetuning(preset, task, data, None, **own, validation=None)
         with screen.loading():
             from keras_bertfam.cli import adapting
         runs = adapting.runs_of(files, preset, steps, changes)

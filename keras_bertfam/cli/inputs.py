@@ -27,6 +27,7 @@ from keras_bertfam.presets.inspection import (
 )
 from keras_bertfam.tasks.generation.settings import SAMPLERS
 from keras_bertfam.text_files.sources import Reading
+from keras_bertfam.types import Config
 
 _DATASETS = ("tfds:", "hf:")
 
@@ -219,8 +220,10 @@ def check_adapting(
     output: str,
     steps: int,
     seeds: int,
+    changes: Config,
 ) -> None:
     """Check what is to be adapted; see `adapting.adapt`."""
+    PretrainingRun.of(changes, "of --set")
     check_files("files", files)
     check_files("held_out", held_out)
     check_findable(preset)
