@@ -197,8 +197,8 @@ pathlib.Path("gallery/neighbours.html").write_text("\n".join([*lines, "</table>"
 # ## How well senses separate
 #
 # The share of occurrences whose nearest other occurrence of the word has the same
-# sense, by layer. Layer 0 is the table of embeddings with positions: it has no context,
-# and gets what chance gives.
+# sense, by layer; of equally near ones, their share. Layer 0 is the table of embeddings
+# with positions: of the context it knows only where the word stands.
 
 
 # %%
@@ -209,8 +209,9 @@ def separation(word, layer):
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = vectors @ vectors.T
     np.fill_diagonal(cosines, -1)
-    nearest = cosines.argmax(axis=1)
-    return np.mean([senses[k] == senses[n] for k, n in enumerate(nearest)])
+    nearest = np.isclose(cosines, cosines.max(axis=1, keepdims=True))
+    same = np.array(senses)[:, None] == np.array(senses)
+    return np.mean((nearest & same).sum(axis=1) / nearest.sum(axis=1))
 
 
 layers = range(model.backbone.num_layers + 1)

@@ -92,7 +92,10 @@ def test_what_is_finished_is_kept(preset, trainer, tmp_path):
     head, _, as_it_is, *_ = table.splitlines()
     assert head.endswith("| masked nats per character | accuracy |")
     assert as_it_is == "| as it is | 2 (2 to 2) | 2 (2 to 2) | 0.4 (0.1 to 0.7) |"
-    assert adapt().exit_code == 0 and len(trainer.done) == 11
+    (tmp_path / "out" / "table.md").unlink()
+    assert adapt("--output", "./out").exit_code == 0 and len(trainer.done) == 11
+    assert (tmp_path / "out" / "table.md").read_text() == table
+    assert "(0.1" not in adapt("--seeds", "1").output
     other = adapt("--steps", "5")
     assert other.exit_code == 2 and "must be 1000, as in the" in other.output
 
@@ -105,6 +108,8 @@ def test_what_is_finished_is_kept(preset, trainer, tmp_path):
         ("--held-out", "none.txt", "`--held-out` must name existing files"),
         ("--preset", "none", "`--preset` must be a known name"),
         ("--data", "none.csv", "`--data` must name existing files"),
+        ("--set", "preset=other", "--set must leave what `adapt` sets"),
+        ("--task", "all-glue", "`--task` must be a single one"),
         ("--set", "stepps=3", "Received: 'stepps'"),
     ],
 )

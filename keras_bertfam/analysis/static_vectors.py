@@ -72,7 +72,9 @@ def read_static_vectors(path: Path, limit: int | None = None) -> Any:
             return fasttext.load_facebook_vectors(path)
         counts = _counts(begin)
         if counts is not None and not _is_text(second, counts[1]):
-            return KeyedVectors.load_word2vec_format(path, binary=True, limit=limit)
+            return KeyedVectors.load_word2vec_format(
+                path, binary=True, limit=limit, unicode_errors="replace"
+            )
         return _read_text(path, counts, limit)
     except (ArithmeticError, AssertionError, EOFError, LookupError) as error:
         said = str(error).removesuffix(".")
@@ -103,7 +105,8 @@ def _is_text(line, dim):
 
 def _parts(line, dim):
     """Split a line into a word, in which there may be spaces, and its numbers."""
-    word, *numbers = line.decode().rstrip(" \n\r").rsplit(" ", dim)
+    # word2vec cuts long words, within a character as well.
+    word, *numbers = line.decode(errors="replace").rstrip(" \n\r").rsplit(" ", dim)
     return word, np.array(numbers, "float32")
 
 
@@ -118,7 +121,8 @@ def _read_text(path, counts, limit):
         else:
             file.readline()
             dim = counts[1]
-        for number, line in enumerate(itertools.islice(file, limit)):
+        lines = filter(bytes.strip, file)
+        for number, line in enumerate(itertools.islice(lines, limit)):
             word, numbers = _parts(line, dim)
             if not dim or len(numbers) != dim or not np.isfinite(numbers).all():
                 raise ValueError(
@@ -147,6 +151,9 @@ def train_static_vectors(
     seed: int = 0,
 ) -> Any:
     """Train vectors of words on documents: skip-gram with negative sampling.
+
+    Of words that are more than a thousandth of the text, occurrences are left out at
+    random, the more the more frequent they are.
 
     Args:
         documents: list of str, split into words as `word_vectors` does, or of lists of

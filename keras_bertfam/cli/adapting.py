@@ -14,7 +14,7 @@ from keras_bertfam.cli import finetuning, pretraining
 from keras_bertfam.cli.reproduce.measures import MEASURES, Trained, measure
 from keras_bertfam.cli.reproduce.paper_tables import folder_name
 from keras_bertfam.cli.reproduce.results import Results
-from keras_bertfam.cli.runs import PretrainingRun, merged
+from keras_bertfam.cli.runs import PRECISIONS, PretrainingRun, merged
 from keras_bertfam.presets import folders
 from keras_bertfam.types import Config
 from keras_bertfam.whole_files import write_text
@@ -33,6 +33,8 @@ def runs_of(
     files: Sequence[str], preset: str, steps: int, changes: Config
 ) -> dict[str, PretrainingRun]:
     """Make the run that goes on from a preset, and one of a new encoder like it.
+
+    Both mask as the family's recipe says.
 
     Args:
         files: text files of the domain, or a prepared corpus.
@@ -59,9 +61,16 @@ def runs_of(
     own = {"backbone_arguments": shape, "family": backbone.record.name}
     own |= {"vocabulary_size": tokenizer.vocabulary_size()}
     own |= {"cased": not getattr(tokenizer, "lowercase", False)}
+    # What the family's recipe masks, a new encoder has by itself.
+    recipe = PretrainingRun.of(merged(own, settings), "of --set").recipe
+    masking = recipe.masking if recipe.task == "MaskedLM" else {}
+    masking = {k: v for k, v in masking.items() if not k.endswith("_length")}
+    if "strategy" in changes:
+        masking.pop("strategy", None)
+    settings = merged({"preprocessor_arguments": masking}, settings)
     return {
-        FURTHER: PretrainingRun.of({**settings, "preset": preset}, "of --set"),
-        FROM_SCRATCH: PretrainingRun.of(merged(own, settings), "of --set"),
+        FURTHER: PretrainingRun(**settings, preset=preset),
+        FROM_SCRATCH: PretrainingRun(**merged(own, settings)),
     }
 
 
@@ -101,18 +110,19 @@ def adapt(
     with pretraining.held(os.path.join(output, ".running"), output):
         results = Results(output)
         for seed, way in ((seed, way) for seed in range(seeds) for way in WAYS):
-            place = os.path.join(output, f"{folder_name(way)}-{seed}")
-            run = runs[FURTHER if way == AS_IT_IS else way]
-            run = run.changed(seed=seed, output=place)
+            run = runs[FURTHER if way == AS_IT_IS else way].changed(seed=seed)
             settings = {**dataclasses.asdict(run), "held_out": [*held_out], **labelled}
+            for name in ("output", "resume"):
+                del settings[name]
             if results.find(way, seed) is not None:
                 results.check(way, seed, settings)
                 continue
             report(f"{way}, seed {seed}:")
-            if way == AS_IT_IS:
-                place = preset
-            else:
-                pretraining.pretrain(run, lambda line: None)
+            place = preset
+            if way != AS_IT_IS:
+                place = os.path.join(output, f"{folder_name(way)}-{seed}")
+                pretraining.pretrain(run.changed(output=place), lambda line: None)
+            keras.config.set_dtype_policy(PRECISIONS[run.precision])
             documents = pretraining.read(run, held_out)
             task = tasks.MaskedLM.from_preset(place)
             scores = measure(Trained(task, run, documents, run), MEASURED)
@@ -121,9 +131,18 @@ def adapt(
             )
             del tuned["settings"]
             results.add(way, seed, settings, {**scores, **tuned})
-            _write(results.scores(WAYS), output, report)
+            _write(_scores(results, seeds), output, report)
             keras.utils.clear_session()
-        return results.scores(WAYS)
+        found = _scores(results, seeds)
+        _write(found, output, report)  # a kill may have come before
+        return found
+
+
+def _scores(results, seeds):
+    """Give the scores of the ways that are there so far."""
+    found = {way: [results.find(way, seed) for seed in range(seeds)] for way in WAYS}
+    there = {way: [x for x in each if x is not None] for way, each in found.items()}
+    return {way: each for way, each in there.items() if each}
 
 
 def table(scores: Scores) -> str:
@@ -153,7 +172,6 @@ def _title(name):
 
 def _write(scores, output, report):
     """Write the table, and draw a panel of it for each column."""
-    scores = {way: found for way, found in scores.items() if found}
     write_text(os.path.join(output, "table.md"), f"{table(scores)}\n")
     names = _names(scores)
     path = os.path.join(output, "table.png")

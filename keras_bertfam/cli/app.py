@@ -219,7 +219,8 @@ def adapt(
     with _errors_as_messages():
         own: dict[str, Any] = {"text": text or None, "label": label}
         changes = dict(map(as_setting, change or ()))
-        inputs.check_adapting(files, preset, held_out, output, steps, seeds, changes)
+        places = (files, preset, held_out, output)
+        inputs.check_adapting(*places, steps, seeds, task, changes)
         inputs.check_finetuning(preset, task, data, None, **own, validation=None)
         with screen.loading():
             from keras_bertfam.cli import adapting

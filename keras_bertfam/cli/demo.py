@@ -17,7 +17,7 @@ from keras_bertfam.cli.inputs import backup_folder
 from keras_bertfam.cli.reproduce.measures import (
     PACKAGES,
     docstring_parts,
-    masked_logits,
+    masked_tokens,
 )
 from keras_bertfam.cli.runs import PretrainingRun, with_recipe
 from keras_bertfam.corpus import python_documentation
@@ -111,17 +111,17 @@ def _report_accuracy(model, held_out):
     """Report how many masked tokens are right, and the words that are surest."""
     tokenizer = model.preprocessor.tokenizer
     length = model.preprocessor.sequence_length
-    targets, logits = masked_logits(model, tokenizer, held_out, length)
-    guesses = logits.argmax(-1)
+    found = masked_tokens(model, tokenizer, held_out, length)
+    targets, guesses = found.targets, found.guesses
     _say(
         "Held out",
-        f"masked accuracy {np.mean(guesses == targets):.1%}, against "
+        f"masked accuracy {found.accuracy:.1%}, against "
         f"{np.bincount(targets).max() / len(targets):.1%} for always guessing their "
         "most frequent token",
     )
     words = tokenizer.get_vocabulary()
-    best = 1 / np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)
-    surest = [k for k in np.argsort(-best) if _is_word(words[guesses[k]])]
+    order = np.argsort(-found.certainty)
+    surest = [k for k in order if _is_word(words[guesses[k]])]
     if not surest:  # little trained, it says "the" to all
         return
     surest = surest[: max(1, len(surest) // 10)]

@@ -213,6 +213,13 @@ def check_finetuning(
         get_task(task)
 
 
+# What is the same in both runs of `adapt`, or has an option of its own.
+_OF_ADAPT = (
+    "files output preset teacher family size objective tokenizer vocabulary_size "
+    "new_words epochs steps_per_epoch seed resume"
+).split()
+
+
 def check_adapting(
     files: Sequence[str],
     preset: str,
@@ -220,9 +227,16 @@ def check_adapting(
     output: str,
     steps: int,
     seeds: int,
+    task: str | None,
     changes: Config,
 ) -> None:
     """Check what is to be adapted; see `adapting.adapt`."""
+    for name in _OF_ADAPT:
+        if name in changes:
+            raise ValueError(
+                "--set must leave what `adapt` sets itself. "
+                f"Received: {name}={changes[name]!r}."
+            )
     PretrainingRun.of(changes, "of --set")
     check_files("files", files)
     check_files("held_out", held_out)
@@ -231,6 +245,8 @@ def check_adapting(
     for name, value in (("steps", steps), ("seeds", seeds)):
         if value < 1:
             raise ValueError(f"`{name}` must be at least 1. Received: {value}.")
+    if task in glue.BENCHMARKS:
+        raise ValueError(f"`task` must be a single one. Received: {task!r}.")
 
 
 def check_something(task: Any, data: Any) -> None:

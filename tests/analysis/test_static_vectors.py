@@ -53,6 +53,14 @@ def test_the_first_of_equal_words_counts(tmp_path):
     np.testing.assert_array_equal(found["the"], VECTORS[0])
 
 
+@pytest.mark.parametrize("kind", [glove, word2vec, binary])
+def test_words_that_are_cut_within_a_character(kind, tmp_path):
+    cut = kind().replace("猫".encode(), "猫".encode()[:2])
+    (tmp_path / "cut").write_bytes(cut + b"\n")
+    found = read_static_vectors(tmp_path / "cut")
+    assert found.index_to_key[2 if kind is binary else 3] == "\ufffd"
+
+
 def test_fasttext_knows_words_by_their_parts(tmp_path):
     from gensim.models import FastText
     from gensim.models.fasttext import save_facebook_model
@@ -85,7 +93,6 @@ def test_fasttext_knows_words_by_their_parts(tmp_path):
         glove() + b"short 1.0\n",
         glove() + b"odd 1 2 x 4\n",
         glove() + b"odd 1 2 nan 4\n",
-        glove() + b"\xff\xfe 1 2 3 4\n",
         struct.pack("<i", 793712314),
     ],
 )

@@ -50,18 +50,40 @@ class Trained:
         return self.task.preprocessor.tokenizer
 
     @functools.cached_property
-    def masked(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """See `masked_logits`; `None` of a task that fills no masks in."""
+    def masked(self) -> "MaskedTokens | None":
+        """See `masked_tokens`; `None` of a task that fills no masks in."""
         if not hasattr(self.model, "masked_lm_logits"):
             return None
         length = self.run.sequence_length
-        return masked_logits(self.model, self.tokenizer, self.held_out, length)
+        return masked_tokens(self.model, self.tokenizer, self.held_out, length)
 
 
-def masked_logits(
+@dataclasses.dataclass(frozen=True, eq=False)
+class MaskedTokens:
+    """What a model makes of masked tokens, arrays `(tokens,)`.
+
+    Attributes:
+        targets: int, the tokens that were there.
+        guesses: int, the most probable ones.
+        certainty: float, their probabilities.
+        losses: float, the cross-entropies of `targets` in nats.
+    """
+
+    targets: np.ndarray
+    guesses: np.ndarray
+    certainty: np.ndarray
+    losses: np.ndarray
+
+    @property
+    def accuracy(self) -> float:
+        """The share of right guesses."""
+        return float(np.mean(self.guesses == self.targets))
+
+
+def masked_tokens(
     model: Model, tokenizer: Any, documents: TFDataset, sequence_length: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Compute logits of masked tokens, 15 % of rows of documents, as in BERT.
+) -> MaskedTokens:
+    """Predict masked tokens, 15 % of rows of documents, as in BERT.
 
     Args:
         model: a task with `masked_lm_logits`.
@@ -69,10 +91,6 @@ def masked_logits(
         documents: `tf.data.Dataset` of strings, or a prepared corpus. The first 6,400
             rows are used.
         sequence_length: int. Tokens in a row.
-
-    Returns:
-        Tuple of the tokens that were there, int `(tokens,)`, and float32 logits
-        `(tokens, vocabulary_size)`.
     """
     from keras import ops
 
@@ -80,12 +98,15 @@ def masked_logits(
         tokenizer, sequence_length, strategy="tokens", seed=0
     )
     batches = usual.dataset(documents, _BATCH, training=False).take(_MOST_BATCHES)
-    targets, logits = [], []
+    found = []
     for x, y, weights in batches.as_numpy_iterator():
         kept = weights > 0
-        targets.append(y[kept])
-        logits.append(ops.convert_to_numpy(model.masked_lm_logits(x))[kept])
-    return np.concatenate(targets), np.concatenate(logits)
+        targets, logits = y[kept], ops.convert_to_numpy(model.masked_lm_logits(x))[kept]
+        logits = logits.astype(float) - logits.max(-1, keepdims=True)
+        total = np.exp(logits).sum(-1)
+        losses = np.log(total) - logits[np.arange(len(targets)), targets]
+        found.append((targets, logits.argmax(-1), 1 / total, losses))
+    return MaskedTokens(*map(np.concatenate, zip(*found, strict=True)))
 
 
 def nats_per_token(model: Model, documents: TFDataset) -> float:
@@ -125,31 +146,22 @@ def docstring_parts() -> list[tuple[list[str], list[str]]]:
 
 
 def _masked_accuracy(trained):
-    if trained.masked is None:
-        return None
-    targets, logits = trained.masked
-    return np.mean(logits.argmax(-1) == targets)
+    return None if trained.masked is None else trained.masked.accuracy
 
 
 def _masked_perplexity(trained):
-    if trained.masked is None:
-        return None
-    targets, logits = trained.masked
-    top = logits.max(-1, keepdims=True)
-    totals = top[:, 0] + np.log(np.exp(logits - top).sum(-1))
-    return np.exp(np.mean(totals - logits[np.arange(len(targets)), targets]))
+    return None if trained.masked is None else np.exp(trained.masked.losses.mean())
 
 
 def _character_nats(trained):
     """Share out what masked tokens cost: of long tokens it takes fewer."""
     from keras_bertfam.layers.data.prepared.token_corpus import TokenCorpus
 
-    perplexity = _masked_perplexity(trained)
-    if perplexity is None or isinstance(trained.held_out, TokenCorpus):
+    if trained.masked is None or isinstance(trained.held_out, TokenCorpus):
         return None  # the text of a prepared corpus is tokens
     texts = [text.decode() for text in trained.held_out.as_numpy_iterator()]
     tokens = sum(len(trained.tokenizer(text)) for text in texts)
-    return np.log(perplexity) * tokens / max(sum(map(len, texts)), 1)
+    return trained.masked.losses.mean() * tokens / max(sum(map(len, texts)), 1)
 
 
 def _token_nats(trained):
