@@ -51,6 +51,8 @@ class TaskData:
             ends the first, and the second.
         skip_broken_rows: whether rows of a table without a value for each column
             are left out, with a warning, and no error.
+        parallel: whether a split's files have a column each, those of `columns` and
+            then of `label`, with a line for each example.
 
     Example:
 
@@ -92,6 +94,7 @@ class TaskData:
     json_lines: bool = False
     markers: tuple[str, ...] = ()
     skip_broken_rows: bool = False
+    parallel: bool = False
 
     def __post_init__(self) -> None:
         if self.metrics is None:
@@ -127,6 +130,26 @@ _UD_EWT = tuple(
     {part: (f"en_ewt-ud-{ending}.conllu",) for part, ending in parts.items()}
     for parts in (_CONLL_SPLITS, {"validation": "dev", "test": "test"})
 )
+
+
+_MULTI30K = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
+
+
+def _summaries(name, column, label):
+    parts = ("train", "validation", "test")
+    return TaskData(
+        name,
+        "text_to_text",
+        (name,),
+        (column,),
+        label=label,
+        metrics=("rouge2", "rouge1", "rougeLsum"),
+        layouts=tuple(
+            {part: (f"{part}*.{ending}",) for part in parts}
+            for ending in ("jsonl", "csv", "parquet")
+        ),
+        prefix="summarize:",
+    )
 
 
 def _bio(*types):
@@ -383,6 +406,26 @@ _ALL = (
                 "test": ("test.csv",),
             },
         ),
+    ),
+    _summaries("cnn_dailymail", "article", "highlights"),
+    _summaries("xsum", "document", "summary"),
+    _summaries("samsum", "dialogue", "summary"),
+    TaskData(
+        "multi30k",
+        "text_to_text",
+        (),
+        ("en",),
+        label="de",
+        metrics=("bleu", "chrf"),
+        layouts=tuple(
+            {
+                split: tuple(f"{name}.{language}{ending}" for language in ("en", "de"))
+                for split, name in _MULTI30K.items()
+            }
+            for ending in ("", ".gz")
+        ),
+        prefix="translate English to German:",
+        parallel=True,
     ),
     TaskData(
         "wikipedia",
