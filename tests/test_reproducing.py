@@ -1,5 +1,6 @@
 """Papers' tables: their files, what is measured, and runs that are killed."""
 
+import dataclasses
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from keras_bertfam.cli.reproduce import (
 )
 from keras_bertfam.cli.reproduce.paper_tables import names, read_table
 from keras_bertfam.cli.runs import PretrainingRun
+from keras_bertfam.datasets.task_data import TASKS
 from tests import tiny_sentence_pair, tiny_text_to_text
 from tests.tasks.generation import text_to_text_tokenizers
 
@@ -337,8 +339,10 @@ def test_labelled_data(way, tmp_path, monkeypatch):
 @pytest.mark.any_backend
 def test_labelled_data_as_text(tmp_path, monkeypatch):
     """Labels, sentences and answers that a word says, written by the same model."""
-    monkeypatch.setattr(labelled, "_TEXT_EPOCHS", 30)
+    monkeypatch.setattr(labelled, "_TEXT_EPOCHS", 60)
     monkeypatch.setattr(labelled, "_TEXT_RATE", 1e-2)
+    known = dataclasses.replace(TASKS["sst2"], label_names=("old", "big"))
+    monkeypatch.setitem(TASKS, "sst2", known)  # words that the tokenizer has
     words = text_to_text_tokenizers.WORDS[:4]
     for name in ("sst2", "multi30k", "squad11"):
         (tmp_path / name).mkdir()
@@ -348,7 +352,8 @@ def test_labelled_data_as_text(tmp_path, monkeypatch):
         (tmp_path / "sst2" / f"{name}.tsv").write_text(table)
     for name in ("train", "val"):
         for language in ("en", "de"):
-            texts = [word.upper() if language == "en" else word for word in words * 8]
+            behind = " ran" if language == "en" else " sat on a red mat"
+            texts = [word + behind for word in words * 8]
             path = tmp_path / "multi30k" / f"{name}.{language}"
             path.write_text("\n".join(texts))
     answers = [{"text": "cat", "answer_start": 4}]
@@ -376,7 +381,7 @@ def test_labelled_data_as_text(tmp_path, monkeypatch):
     found = measures.measure(trained, ["xsum_as_text", *names])
     assert found.pop("xsum_as_text") is None
     assert found["sst2_as_text"] > 0.7  # of 1
-    assert found["squad_as_text"] == 100 and 0 <= found["multi30k_as_text"] <= 100
+    assert found["squad_as_text"] == 100 and 50 < found["multi30k_as_text"] <= 100
     for old, new in zip(before, model.backbone.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
     encoder = measures.Trained(

@@ -84,7 +84,9 @@ def choose(
         )
     write, choices = writer(examples, made), choices_of(examples, made)
     assert choices is not None  # of these kinds
-    prompts, answers, counts = [], [], []
+    prompts: list[str] = []
+    answers: list[str] = []
+    counts: list[int] = []
     for number in range(len(examples)):
         prompt, _ = write(number)
         offered = choices(number)

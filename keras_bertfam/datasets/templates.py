@@ -208,9 +208,8 @@ def write_examples(
     ```
     """
     write = writer(examples, as_template(template))
-    pairs = [write(number) for number in range(len(examples))]
-    targets = [target for _, target in pairs]
-    inputs = [given for given, _ in pairs]
+    pairs: Any = [write(number) for number in range(len(examples))]
+    inputs, targets = ([pair[side] for pair in pairs] for side in (0, 1))
     return inputs, None if examples.y is None else targets
 
 
