@@ -8,6 +8,7 @@ from typing import Any
 from keras_bertfam.arguments import check_several, checked
 from keras_bertfam.datasets.examples import Examples
 from keras_bertfam.datasets.text_to_text import KINDS, target_of
+from keras_bertfam.metrics.squad import right_texts
 
 _PARTS = ("input", "target")
 _LABEL, _CHOICES = "label", "choices"
@@ -143,11 +144,18 @@ def writer(
             return template.input.format_map(values), None
         label = labels[number]
         values[_LABEL] = (
-            target_of(task, label) if names is None else names(number)[label]
+            _in_words(task, label) if names is None else names(number)[label]
         )
         return template.input.format_map(values), template.target.format_map(values)
 
     return write
+
+
+def _in_words(task, label):
+    """Write a label as `as_text_pairs` does, but answers as their text has them."""
+    if task.kind == "question_answering":
+        return next(iter(right_texts(label)), "")
+    return target_of(task, label)
 
 
 def choices_of(

@@ -39,12 +39,12 @@ def test_numbers_questions_choices_and_texts():
     pair = (["a"], ["b"])
     like = Examples(pair, [3.75], get_task("stsb"))
     assert write_examples(like, "{sentence1}{sentence2}") == (["ab"], ["3.8"])
-    asked = {"question": ["Who?"], "context": ["I, he said."]}
-    answers = [{"text": ["he", "I"], "answer_start": [3, 0]}]
+    asked = {"question": ["Who?"], "context": ["I, he's said."]}
+    answers = [{"text": ["he's", "I"], "answer_start": [3, 0]}]
     squad = Examples(asked, answers, get_task("squad"))
     assert write_examples(squad, "{context} {question}") == (
-        ["I, he said. Who?"],
-        ["he"],
+        ["I, he's said. Who?"],
+        ["he's"],
     )
     none = dataclasses.replace(squad, y=[{"text": [], "answer_start": []}])
     assert write_examples(none, "{question}")[1] == [""]
