@@ -37,6 +37,7 @@ TEXT_PLACES = {
 WAYS = {"frozen": (1e-3, 10), "fine_tuned": (5e-4, 4)}
 AS_TEXT = "as_text"
 _TEXT_RATE, _TEXT_EPOCHS = 1e-3, 4
+_TEXT_LENGTH = 256  # tokens, at least: a question with its passage
 _MOST_WRITTEN = 500  # texts, which take longer than labels
 _BATCH = 32
 _MOST = 6000  # examples to train on, and to score
@@ -183,9 +184,10 @@ def score_written(name: str, trained: Any) -> float | None:
     train, held_out = load_texts(name, place)
     backbone = trained.model.backbone
     before = backbone.get_weights()
-    preprocessor = tasks.TextToTextPreprocessor(
-        trained.tokenizer, trained.run.sequence_length
-    )
+    # As T5's positions are relative, rows may be longer than those it has seen.
+    length = max(trained.run.sequence_length, _TEXT_LENGTH)
+    length = min(length, backbone.max_sequence_length or length)
+    preprocessor = tasks.TextToTextPreprocessor(trained.tokenizer, length)
     model = tasks.TextToText(backbone, preprocessor)
     pairs = finetuning_text.prepare(model, train)
     model.preprocessor.seed = trained.run.seed
