@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import itertools
 import os
 import re
 import subprocess
@@ -152,12 +153,12 @@ def test_what_is_defined_later_is_taken():
 
 def test_finetune():
     taken = set()
-    for name in TASKS:
+    for name, way in itertools.product(TASKS, (finetuning_heads, finetuning_text)):
         with contextlib.suppress(ValueError):
-            taken.add(finetuning._supported(name, finetuning_heads).name)
+            taken.add(finetuning._supported(name, way).name)
     assert listed("finetune", "task") == {*taken, *glue.BENCHMARKS}
     assert {*TASKS} - taken == {"ax", "ax_b", "ax_g", "wikipedia", "lm1b"}
-    kinds = {task.kind for task in TASKS.values()} - {"text"}
+    kinds = {task.kind for task in TASKS.values()} - {"text", finetuning_text.OWN_KIND}
     several = "multi_label"  # which only tables of one's own have
     assert finetuning_heads.CLASSES.keys() == {*kinds, several}
     classified = {"classification", several, *BY_QUESTION}

@@ -1,5 +1,6 @@
 """Papers' tables: their files, what is measured, and runs that are killed."""
 
+import dataclasses
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from keras_bertfam import tasks
 from keras_bertfam.cli import pretraining
 from keras_bertfam.cli.app import app
 from keras_bertfam.cli.reproduce import (
@@ -21,9 +23,11 @@ from keras_bertfam.cli.reproduce import (
 )
 from keras_bertfam.cli.reproduce.paper_tables import names, read_table
 from keras_bertfam.cli.runs import PretrainingRun
+from keras_bertfam.datasets.task_data import TASKS
 from keras_bertfam.tasks.losses import token_crossentropy
 from keras_bertfam.tokenizers.pipeline_ops import special_token_ids
 from tests import every_task, tiny_sentence_pair, tiny_text_to_text
+from tests.tasks.generation import text_to_text_tokenizers
 
 TABLE = """
 source: ours
@@ -94,6 +98,7 @@ def test_runs_of_the_tables(name):
         ("columns: parameters", "`columns` of"),
         ("columns: [parameter]\nrows: {a: }", "the nearest is 'parameters'"),
         ("columns: [frozen]\nrows: {a: , A B: , A-B: }", "names that differ in"),
+        ("columns: [frozen]\nwith_labelled: [x]\nrows: {a: {}}", "A column of"),
         ("columns: [frozen]\nrows: {a: {figures: [1]}}", "must be at most 0"),
         ("columns: [frozen]\nrows: {a: {setting: {}}}", "nearest is 'settings'"),
     ],
@@ -114,6 +119,7 @@ def test_files_that_are_wrong(text, message, tmp_path):
         (["roberta-1", "--scale", "much"], "`--scale` must be a positive number"),
         (["roberta-1", "--scale", "inf"], "`--scale` must be a positive number"),
         (["roberta-1", "--labelled", "."], "`--labelled` must be left out"),
+        (["t5-objectives", "--labelled", "."], "has some of ['sst2', 'mrpc', 'cnn_da"),
         (["scibert"], "`--labelled` must be a folder that has some of ['ud_ewt_trees'"),
         (["roberta-1", "--data", "a.txt"], "must both be given"),
         (["roberta-1", "--set", "size"], "must be a name, = and a value"),
@@ -355,6 +361,63 @@ def test_labelled_data(way, tmp_path, monkeypatch):
     assert model.backbone.trainable
     known, _ = paper_tables.check_request("scibert", labelled=str(tmp_path))
     assert len(known.columns) == 5 and {*names[:2]} < {*known.columns}
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_labelled_data_as_text(tmp_path, monkeypatch):
+    """Labels, sentences and answers that a word says, written by the same model."""
+    monkeypatch.setattr(labelled, "_TEXT_EPOCHS", 60)
+    monkeypatch.setattr(labelled, "_TEXT_RATE", 1e-2)
+    known = dataclasses.replace(TASKS["sst2"], label_names=("old", "big"))
+    monkeypatch.setitem(TASKS, "sst2", known)  # words that the tokenizer has
+    words = text_to_text_tokenizers.WORDS[:4]
+    for name in ("sst2", "multi30k", "squad11"):
+        (tmp_path / name).mkdir()
+    lines = [f"{word}\t{k % 2}\n" for k, word in enumerate(words * 8)]
+    for name in ("train", "dev"):
+        table = f"sentence\tlabel\n{''.join(lines)}"
+        (tmp_path / "sst2" / f"{name}.tsv").write_text(table)
+    for name in ("train", "val"):
+        for language in ("en", "de"):
+            behind = " ran" if language == "en" else " sat on a red mat"
+            texts = [word + behind for word in words * 8]
+            path = tmp_path / "multi30k" / f"{name}.{language}"
+            path.write_text("\n".join(texts))
+    answers = [{"text": "cat", "answer_start": 4}]
+    asked = [{"question": "a cat", "context": "the cat", "answers": answers}]
+    articles = [
+        {
+            "title": f"{k}",
+            "paragraphs": [{"context": "the cat", "qas": [{"id": f"{k}", **asked[0]}]}],
+        }
+        for k in range(8)
+    ]
+    path = tmp_path / "squad11" / "dev-v1.1.json"
+    path.write_text(json.dumps({"data": articles}))
+    tokenizer = text_to_text_tokenizers.t5()
+    model = tasks.TextToText(
+        tiny_text_to_text.make("T5", vocabulary_size=tokenizer.vocabulary_size()),
+        tasks.DenoisingPreprocessor(tokenizer, 16),
+    )
+    before = model.backbone.get_weights()
+    run = PretrainingRun(sequence_length=24)
+    trained = measures.Trained(model, run, None, run, str(tmp_path))
+    known, _ = paper_tables.check_request("t5-objectives", labelled=str(tmp_path))
+    names = ["sst2_as_text", "squad_as_text", "multi30k_as_text"]
+    assert known.columns == ["targets", "frozen", *names]
+    found = measures.measure(trained, ["xsum_as_text", *names])
+    assert found.pop("xsum_as_text") is None
+    assert found["sst2_as_text"] > 0.7  # of 1
+    assert found["squad_as_text"] == 100 and 50 < found["multi30k_as_text"] <= 100
+    for old, new in zip(before, model.backbone.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+    encoder = measures.Trained(
+        tiny_sentence_pair.make_model("nsp"), run, None, run, str(tmp_path)
+    )
+    assert measures.measure(encoder, names[:1]) == {names[0]: None}
+    known, _ = paper_tables.check_request("t5-objectives")
+    assert known.columns == ["targets", "frozen"]
 
 
 @pytest.mark.slow

@@ -13,6 +13,12 @@ from keras_bertfam.analysis.report import Report
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.heads.vocabulary_logits import LanguageModelHead
 from keras_bertfam.parsing import parse_json, read_text
+from keras_bertfam.tasks.generation.causal_lm_preprocessor import (
+    CausalLMPreprocessor,
+)
+from keras_bertfam.tasks.generation.text_to_text_preprocessor import (
+    TextToTextPreprocessor,
+)
 from keras_bertfam.types import Model, Path
 
 
@@ -123,6 +129,82 @@ def log_likelihood(
         scores = task.head(states["sequence_output"], targets=targets[index])
         found[index[:real]] = -ops.convert_to_numpy(scores)[:real, :, 0]
     return np.where(inside, found, 0.0).sum(axis=1), inside.sum(axis=1)
+
+
+@checked
+def answer_likelihood(
+    task: Model, prompts: Sequence[str], answers: Sequence[str], batch_size: int = 64
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the log-probability of answers to prompts.
+
+    A `TextToText` reads the prompt, and that the answer ends counts, as in T0. A
+    `CausalLM` goes on from the prompt, and the end isn't counted, as in GPT-3: texts
+    that it was trained on go on after a word.
+
+    Args:
+        task: a `keras_bertfam.tasks.TextToText` or `CausalLM`, with the preprocessor of
+            its class, whose rows prompts and answers are cut to.
+        prompts: list of str.
+        answers: list of str, one for each prompt.
+        batch_size: int. Pairs at once.
+
+    Returns:
+        Two NumPy arrays of shape `(len(prompts),)`: float64 sums of the natural
+        logarithms, and int64 counts of tokens.
+
+    Raises:
+        ValueError: for another task or preprocessor, or another number of answers.
+
+    Example:
+
+    ```python
+    from keras_bertfam.analysis.likelihood import answer_likelihood
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    tokenizer = keras_bertfam.tokenizers.train_byte_pair(
+        documents, 300, family="gpt2")
+    backbone = keras_bertfam.models.GPT2Backbone(
+        tokenizer.vocabulary_size(), num_layers=2, num_heads=2, hidden_dim=16,
+        intermediate_dim=32)
+    model = keras_bertfam.tasks.CausalLM(
+        backbone, keras_bertfam.tasks.CausalLMPreprocessor(tokenizer))
+    prompts = ["So slow. Was it good?"] * 2
+    sums, counts = answer_likelihood(model, prompts, ["yes", "no"])
+    ```
+
+    References: [Sanh et al., 2021](https://arxiv.org/abs/2110.08207), section 5.2;
+    [Brown et al., 2020](https://arxiv.org/abs/2005.14165), section 2.4.
+    """
+    preprocessor = getattr(task, "preprocessor", None)
+    kinds = (CausalLMPreprocessor, TextToTextPreprocessor)
+    if not isinstance(preprocessor, kinds) or not hasattr(task, "head"):
+        received = f"{type(task).__name__} with {type(preprocessor).__name__}"
+        raise ValueError(
+            "`task` must be a `TextToText` with a `TextToTextPreprocessor`, or a "
+            f"`CausalLM` with a `CausalLMPreprocessor`. Received: {received}."
+        )
+    if len(prompts) != len(answers):
+        raise ValueError(
+            "`answers` must be one for each prompt. Received: "
+            f"{len(answers)} for {len(prompts)}."
+        )
+    goes_on = isinstance(preprocessor, CausalLMPreprocessor)
+    end = preprocessor.tokenizer.end_token_id
+    sums, counts = np.zeros(len(prompts)), np.zeros(len(prompts), int)
+    for index, real in even_batches(len(prompts), batch_size):
+        texts = ([given[k] for k in index] for given in (prompts, answers))
+        x, targets, weights = preprocessor(*texts)
+        x = {name: np.asarray(value) for name, value in x.items()}
+        targets, kept = np.asarray(targets), np.asarray(weights) > 0
+        if goes_on:
+            kept &= targets != end
+            outputs = task.backbone(x, return_pooled=False, training=False)
+            states = outputs["sequence_output"]
+        else:
+            states = task.backbone(x, training=False)["decoder_sequence_output"]
+        scores = -ops.convert_to_numpy(task.head(states, targets=targets))[:, :, 0]
+        found = np.where(kept, scores.astype("float64"), 0.0).sum(axis=1)
+        sums[index[:real]], counts[index[:real]] = found[:real], kept.sum(1)[:real]
+    return sums, counts
 
 
 def likelihood_of(task: Model) -> Callable[..., tuple[np.ndarray, np.ndarray]] | None:

@@ -146,7 +146,7 @@ def reproduce(
         typer.Option("--set", help="Setting of all runs, such as size=base."),
     ] = None,
     labelled: Annotated[
-        str | None, typer.Option(help="Folder of labelled data, for scibert.")
+        str | None, typer.Option(help="Folder of labelled data, for some.")
     ] = None,
 ) -> None:
     """Pre-train a paper's table row by row; ours beside the paper's, with spread."""

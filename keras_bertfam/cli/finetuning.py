@@ -303,9 +303,10 @@ def _nan_last(score):
 def _supported(task, way):
     task = get_task(task)
     if task.kind not in way.CLASSES:
+        as_text = "; `as_text` learns it" if task.kind == "text_to_text" else ""
         raise ValueError(
             f"`task` must be one of kind {', '.join(way.CLASSES)}. "
-            f"Received: {task.name!r}, of kind {task.kind!r}."
+            f"Received: {task.name!r}, of kind {task.kind!r}{as_text}."
         )
     if not task.can_be_learned:
         raise ValueError(

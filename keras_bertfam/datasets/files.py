@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import os
 import re
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
@@ -10,20 +11,22 @@ from typing import Any
 from keras_bertfam import parsing
 from keras_bertfam.metrics.squad import right_texts
 from keras_bertfam.parsing import parse_json
+from keras_bertfam.text_files.reading import opened
+from keras_bertfam.text_files.sources import source_of
 from keras_bertfam.types import Config, Path
 
 
 def decoded_lines(path: Path) -> Iterator[str]:
     """Read lines of a text file in UTF-8 with their ends, without a byte-order mark.
 
-    Only `\\n` and `\\r\\n` end a line: text may hold other characters that Python
-    takes for line ends.
+    One that ends with `.gz` or `.zst` is decompressed. Only `\\n` and `\\r\\n` end a
+    line: text may hold other characters that Python takes for line ends.
 
     Raises:
         ValueError: for a line that isn't UTF-8, with its number.
     """
     parsing.check_regular(path)
-    with open(path, "rb") as file:
+    with opened(source_of(os.fspath(path))) as file:
         for number, line in enumerate(file, 1):
             try:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -98,6 +101,35 @@ def read_table(
             continue
         records.append({n: v.strip() for n, v in zip(names, values, strict=False)})
     return records
+
+
+def read_parallel(
+    paths: Sequence[Path], columns: Sequence[str]
+) -> list[dict[str, str]]:
+    """Read files that have a column each, with a line for each example.
+
+    Args:
+        paths: paths of as many files as there are columns.
+        columns: names of the columns.
+
+    Returns:
+        A list of dicts of strings.
+
+    Raises:
+        ValueError: for files of unequally many lines, or another number of files.
+    """
+    if len(paths) != len(columns):
+        raise ValueError(
+            f"`data` must be a file for each of {[*columns]}. Received: {[*paths]}."
+        )
+    lines = [[*read_lines(path)] for path in paths]
+    counts = [len(each) for each in lines]
+    if len({*counts}) > 1:
+        raise ValueError(
+            f"`data` must be files of equally many lines. Received: {counts} in "
+            f"{[*map(str, paths)]}."
+        )
+    return [dict(zip(columns, row, strict=True)) for row in zip(*lines, strict=True)]
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

@@ -178,7 +178,10 @@ def _load_task(task, split, data, limit):
     else:
         broken: list[str] = []
         paths = _paths(task, split, data)
-        records = [record for path in paths for record in _read(task, path, broken)]
+        if task.parallel:
+            records = files.read_parallel(paths, (*task.columns, task.label))
+        else:
+            records = [each for path in paths for each in _read(task, path, broken)]
         if broken:
             warnings.warn(
                 f"{task.name!r}, split {split!r}: {len(broken)} broken rows are left "
@@ -348,6 +351,8 @@ def _read(task, path, broken):
             return files.read_squad(path)
         request = TableRequest(task.columns, task.label)
         return question_records(tables.read(path, request), request)
+    if task.kind == "text_to_text" and tables.is_column_file(path):
+        return tables.read(path, TableRequest(task.columns, task.label)).records
     if task.kind == "multiple_choice" and str(path).endswith(".csv"):
         return files.read_csv(path)
     json = task.json_lines or str(path).endswith((".json", ".jsonl"))

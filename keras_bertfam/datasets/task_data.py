@@ -60,6 +60,8 @@ class TaskData:
             are left out, with a warning, and no error.
         super_glue: whether files and records are SuperGLUE's, see
             `keras_bertfam.datasets.super_glue`.
+        parallel: whether a split's files have a column each, those of `columns` and
+            then of `label`, with a line for each example.
 
     Example:
 
@@ -102,6 +104,7 @@ class TaskData:
     markers: tuple[str, ...] = ()
     skip_broken_rows: bool = False
     super_glue: bool = False
+    parallel: bool = False
 
     def __post_init__(self) -> None:
         if self.metrics is None:
@@ -137,6 +140,26 @@ _UD_EWT = tuple(
     {part: (f"en_ewt-ud-{ending}.conllu",) for part, ending in parts.items()}
     for parts in (_CONLL_SPLITS, {"validation": "dev", "test": "test"})
 )
+
+
+_MULTI30K = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
+
+
+def _summaries(name, column, label):
+    parts = ("train", "validation", "test")
+    return TaskData(
+        name,
+        "text_to_text",
+        (name,),
+        (column,),
+        label=label,
+        metrics=("rouge2", "rouge1", "rougeLsum"),
+        layouts=tuple(
+            {part: (f"{part}*.{ending}",) for part in parts}
+            for ending in ("jsonl", "csv", "parquet")
+        ),
+        prefix="summarize:",
+    )
 
 
 def _bio(*types):
@@ -393,6 +416,26 @@ _ALL = (
                 "test": ("test.csv",),
             },
         ),
+    ),
+    _summaries("cnn_dailymail", "article", "highlights"),
+    _summaries("xsum", "document", "summary"),
+    _summaries("samsum", "dialogue", "summary"),
+    TaskData(
+        "multi30k",
+        "text_to_text",
+        (),
+        ("en",),
+        label="de",
+        metrics=("bleu", "chrf"),
+        layouts=tuple(
+            {
+                split: tuple(f"{name}.{language}{ending}" for language in ("en", "de"))
+                for split, name in _MULTI30K.items()
+            }
+            for ending in ("", ".gz")
+        ),
+        prefix="translate English to German:",
+        parallel=True,
     ),
     TaskData(
         "wikipedia",

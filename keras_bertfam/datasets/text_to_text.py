@@ -8,6 +8,7 @@ from typing import Any
 from keras_bertfam import metrics
 from keras_bertfam.arguments import checked
 from keras_bertfam.datasets.examples import Examples
+from keras_bertfam.datasets.task_data import TaskData
 from keras_bertfam.metrics.squad import right_texts
 
 KINDS = ("classification", "regression", "question_answering", "text_to_text")
@@ -69,7 +70,7 @@ def as_text_pairs(examples: Examples) -> tuple[list[str], list[str] | None]:
         inputs.append(" ".join([*begin, *parts]))
     if examples.y is None:
         return inputs, None
-    return inputs, [_target(task, label) for label in examples.y]
+    return inputs, [target_of(task, label) for label in examples.y]
 
 
 def labels_of_texts(examples: Examples, texts: Sequence[str]) -> list[Any]:
@@ -160,13 +161,14 @@ def _names(examples):
     return names or [str(k) for k in range(max(examples.y or [_NONE]) + 1)]
 
 
-def _target(task, label):
+def target_of(task: TaskData, label: Any) -> str:
+    """Write a label of a task of one of `KINDS` as T5's targets are."""
     if task.kind == "regression":
         return f"{round(5 * label) / 5:.1f}"
     if task.kind == "question_answering":
         return next(map(_spaced, right_texts(label)), "")
     if task.kind == "text_to_text":
-        return label
+        return str(label)
     return task.label_names[label] if task.label_names else str(label)
 
 

@@ -11,6 +11,7 @@ import keras
 
 from keras_bertfam.callbacks import BackupAndResume
 from keras_bertfam.callbacks.skipped_batches import LOOP_READS_FIRST
+from keras_bertfam.layers.data.pairs.mixtures import TaskMixture
 from keras_bertfam.layers.data.pipelines import (
     FirstBatch,
     remember_count,
@@ -181,6 +182,11 @@ def check_given(task: Model, x: Any, y: Any = None, labelled: bool = True) -> No
     """
     if x is None:
         raise ValueError("`x` must be arrays, text or a dataset. Received: None.")
+    if isinstance(x, TaskMixture):
+        raise ValueError(
+            "`x` must be a dataset of batches. Received: a mixture. Call "
+            "`preprocessor.dataset(x, batch_size=...)`."
+        )
     if hasattr(x, "element_spec"):
         x, y, _ = keras.utils.unpack_x_y_sample_weight(x.element_spec)
         if getattr(x, "dtype", None) == "string" and x.shape.rank == 0:

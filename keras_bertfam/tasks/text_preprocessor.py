@@ -9,6 +9,7 @@ from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_graph, as_written
 from keras_bertfam.layers.data.base import AdjustableLength
 from keras_bertfam.layers.data.documents import reading as whole_documents
+from keras_bertfam.layers.data.pairs.mixtures import TaskMixture
 from keras_bertfam.layers.data.pipelines import (
     PARALLEL,
     ready_to_iterate,
@@ -221,7 +222,7 @@ class TextPreprocessor(
     @as_written
     def dataset(
         self,
-        documents: TFDataset | TokenCorpus,
+        documents: TFDataset | TokenCorpus | TaskMixture | tuple[Any, Any],
         batch_size: int | None = None,
         *,
         training: bool = True,
@@ -246,7 +247,8 @@ class TextPreprocessor(
         Args:
             documents: `tf.data.Dataset` of scalar strings; or what `pack` gives,
                 where there is that method; or a prepared corpus (`read_tokens`),
-                all of whose rows are shuffled.
+                all of whose rows are shuffled; for a `CausalLM` also prompts with
+                answers, see `CausalLMPreprocessor`.
             batch_size: int or `None`. Rows in a batch. Defaults to 32, as Keras's
                 `fit` does, unless there are `tokens_per_batch`.
             training: bool. `False` gives the same batches in each pass, without
@@ -292,6 +294,8 @@ class TextPreprocessor(
             shuffle_documents,
             drop_remainder,
         )
+        if isinstance(documents, TaskMixture | tuple):
+            return self._of_pairs(documents, options)
         self._learn_of(documents, training)
         if isinstance(documents, TokenCorpus):
             return self._of_tokens(documents, options)
@@ -378,6 +382,12 @@ class TextPreprocessor(
         if training:  # what is held out teaches nothing
             self.adapt(documents)
             self.position.batches = None
+
+    def _of_pairs(self, pairs, options):
+        raise ValueError(
+            "`documents` must be a `tf.data.Dataset` of texts, or a prepared corpus, "
+            f"for {type(self).__name__}. Received: {type(pairs).__name__}."
+        )
 
     def _of_tokens(self, corpus, options):
         position = self.position if options.training else None

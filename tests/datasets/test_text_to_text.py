@@ -1,4 +1,5 @@
 import dataclasses
+import gzip
 import json
 
 import pytest
@@ -113,3 +114,42 @@ def test_own_classes_and_what_is_refused():
             as_text_pairs(Examples([], [], get_task(name)))
     empty = Examples([], [], get_task("sst2"))
     assert as_text_pairs(empty) == ([], [])
+
+
+@pytest.mark.any_backend
+def test_files_of_a_line_for_each_sentence(tmp_path):
+    for name, lines in (("en", "A dog.\nTwo cats.\n"), ("de", "Ein Hünd.\nZwei.\n")):
+        for part in ("train", "val"):
+            with gzip.open(tmp_path / f"{part}.{name}.gz", "wb") as file:
+                file.write(lines.encode())
+    examples = load_examples("multi30k", "train", tmp_path)
+    assert as_text_pairs(examples) == (
+        [f"translate English to German: {text}" for text in ("A dog.", "Two cats.")],
+        ["Ein Hünd.", "Zwei."],
+    )
+    for name in ("en", "de"):  # these come first
+        (tmp_path / f"train.{name}").write_text("one\n" * (1 + (name == "de")))
+        (tmp_path / f"val.{name}").write_text("one\n")
+    with pytest.raises(ValueError, match=r"equally many lines. Received: \[1, 2\]"):
+        load_examples("multi30k", "train", tmp_path)
+    assert len(load_examples("multi30k", "validation", tmp_path)) == 1
+    with pytest.raises(ValueError, match=r"a file for each of \['en', 'de'\]"):
+        load_examples("multi30k", data=tmp_path / "train.en")
+    with pytest.raises(ValueError, match="isn't in tensorflow_datasets"):
+        load_examples("multi30k")
+
+
+@pytest.mark.any_backend
+def test_summaries(tmp_path):
+    pytest.importorskip("rouge_score")
+    row = {"document": "A man, a plan.\nA canal.", "summary": "Panama é.", "id": 3}
+    (tmp_path / "train.jsonl").write_text(json.dumps(row))
+    (tmp_path / "validation.jsonl").write_text(json.dumps(row) * 1 + "\n")
+    examples = load_examples("xsum", "train", tmp_path)
+    expected = (["summarize: A man, a plan.\nA canal."], ["Panama é."])
+    assert as_text_pairs(examples) == expected
+    scores = score_texts(examples, ["Panama"])
+    assert [*scores] == ["rouge2", "rouge1", "rougeLsum"]
+    table = tmp_path / "train.csv"
+    table.write_text('id,document,summary\n3,"A man, a plan.\nA canal.",Panama é.\n')
+    assert as_text_pairs(load_examples("xsum", data=table)) == expected

@@ -1,4 +1,4 @@
-"""What a pre-trained encoder is good for on labelled data: frozen, and fine-tuned.
+"""What a pre-trained model is good for on labelled data: frozen, fine-tuned, as text.
 
 Keras is imported when something is measured, as tables are checked without.
 """
@@ -24,8 +24,21 @@ PLACES = {
     "acl_arc": ("acl_arc", "text_classification/citation_intent"),
     "scicite": ("scicite", "text_classification/sci-cite"),
 }
+# The same of sets that a model which writes learns as pairs of texts.
+TEXT_PLACES = {
+    "sst2": ("sst2",),
+    "mrpc": ("mrpc",),
+    "cnn_dailymail": ("cnn_dailymail",),
+    "xsum": ("xsum",),
+    "squad": ("squad", "squad11"),
+    "multi30k": ("multi30k",),
+}
 # Ways to use an encoder: the peak of the learning rate, of small models, and epochs.
 WAYS = {"frozen": (1e-3, 10), "fine_tuned": (5e-4, 4)}
+AS_TEXT = "as_text"
+_TEXT_RATE, _TEXT_EPOCHS = 1e-3, 4
+_TEXT_LENGTH = 256  # tokens, at least: a question with its passage
+_MOST_WRITTEN = 500  # texts, which take longer than labels
 _BATCH = 32
 _MOST = 6000  # examples to train on, and to score
 
@@ -35,14 +48,22 @@ def column(name: str, way: str) -> str:
     return f"{name}_{way}"
 
 
+def columns() -> dict[str, tuple[str, str]]:
+    """List all columns: dict from their names to those of a set of data and a way."""
+    ways = [(name, way) for name in PLACES for way in WAYS]
+    ways += [(name, AS_TEXT) for name in TEXT_PLACES]
+    return {column(name, way): (name, way) for name, way in ways}
+
+
 def find(folder: str | None, name: str) -> str | None:
     """Find a set of data in a folder; `None` where it isn't there.
 
     Args:
         folder: path, or `None`.
-        name: a key of `PLACES`.
+        name: a key of `PLACES` or `TEXT_PLACES`.
     """
-    places = [os.path.join(folder, place) for place in PLACES[name]] if folder else []
+    known = {**PLACES, **TEXT_PLACES}[name]
+    places = [os.path.join(folder, place) for place in known] if folder else []
     return next((place for place in places if os.path.isdir(place)), None)
 
 
@@ -112,3 +133,68 @@ def score(name: str, way: str, trained: Any) -> float | None:
     backbone.set_weights(before)
     (metric, *_) = train.task.metrics
     return metrics.compute_metrics([metric], test.y, found)[metric]
+
+
+def load_texts(name: str, place: str) -> tuple[Any, Any]:
+    """Load examples to train on as text, and examples to score.
+
+    SQuAD is trained on three quarters of the articles that are there to validate on,
+    where its part to train on isn't.
+
+    Args:
+        name: a key of `TEXT_PLACES`.
+        place: its folder.
+
+    Returns:
+        A tuple of two `Examples`, at most 6,000 and 500, the first ones.
+    """
+    from keras_bertfam import datasets
+
+    held_out = datasets.load_examples(name, "validation", place)
+    try:
+        train = datasets.load_examples(name, "train", place)
+    except FileNotFoundError:
+        if name != "squad":
+            raise
+        train, held_out = held_out.split_articles(3 * len({*held_out.titles}) // 4)
+    return train.take(_MOST), held_out.take(_MOST_WRITTEN)
+
+
+def score_written(name: str, trained: Any) -> float | None:
+    """Train a `TextToText` on pairs of labelled texts, and score what it writes.
+
+    Texts are written by greedy search, and scored by the data's first metric. The
+    backbone is the same afterwards.
+
+    Args:
+        name: a key of `TEXT_PLACES`.
+        trained: `measures.Trained`.
+
+    Returns:
+        The score, or `None` without the data, or of a model that isn't a `TextToText`.
+    """
+    place = find(trained.labelled, name)
+    from keras_bertfam import datasets, optimizers, tasks
+
+    if place is None or not isinstance(trained.model, tasks.TextToText):
+        return None
+    from keras_bertfam.cli import finetuning_text
+    from keras_bertfam.cli.prediction import write_texts
+
+    train, held_out = load_texts(name, place)
+    backbone = trained.model.backbone
+    before = backbone.get_weights()
+    # As T5's positions are relative, rows may be longer than those it has seen.
+    length = max(trained.run.sequence_length, _TEXT_LENGTH)
+    length = min(length, backbone.max_sequence_length or length)
+    preprocessor = tasks.TextToTextPreprocessor(trained.tokenizer, length)
+    model = tasks.TextToText(backbone, preprocessor)
+    pairs = finetuning_text.prepare(model, train)
+    model.preprocessor.seed = trained.run.seed
+    model.compile(optimizers.AdamW(_TEXT_RATE, clipnorm=1.0), jit_compile=False)
+    batches = model.preprocessor.dataset(pairs, _BATCH)
+    model.fit(batches, epochs=_TEXT_EPOCHS, verbose=0)
+    asked, _ = datasets.as_text_pairs(held_out)
+    written = write_texts(model, asked, _BATCH)
+    backbone.set_weights(before)
+    return datasets.score_texts(held_out, written)[held_out.task.metrics[0]]

@@ -14,6 +14,7 @@ from keras_bertfam import tasks
 from keras_bertfam.cli.reproduce import labelled
 from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.corpus import python_docstrings
+from keras_bertfam.datasets.task_data import TASKS
 from keras_bertfam.types import Model, TFDataset
 
 # What is learned to be told apart: the docstrings of these packages.
@@ -319,6 +320,15 @@ MEASURES |= {
     for name in labelled.PLACES
     for way in labelled.WAYS
 }
+MEASURES |= {
+    labelled.column(name, labelled.AS_TEXT): Measure(
+        f"{name}, as text",
+        functools.partial(labelled.score_written, name),
+        # The others' metrics are in percent.
+        TASKS[name].kind == "classification",
+    )
+    for name in labelled.TEXT_PLACES
+}
 
 
 def measure(trained: Trained, names: Sequence[str]) -> dict[str, float | int | None]:
@@ -334,7 +344,7 @@ def measure(trained: Trained, names: Sequence[str]) -> dict[str, float | int | N
             packages a docstring is from, by the means of frozen states, and fine-tuned
             for three epochs; how many parameters the backbone has, here and in the
             paper's size; how many tokens a decoder's targets have; and what
-            `labelled.score` gives of labelled data.
+            `labelled.score` and `labelled.score_written` give of labelled data.
 
     Returns:
         Dict from names to numbers, or `None` where a number makes no sense.

@@ -22,6 +22,7 @@ PAPER = "paper"
 _KINDS: dict[str, tuple[Any, str]] = {
     "source": (str, "a text"),
     "columns": (list, "a list"),
+    "with_labelled": (list, "a list"),
     "figures": (list, "a list"),
 }
 
@@ -63,6 +64,7 @@ class PaperTable(Arguments):
     Attributes:
         source: str, the paper and its table.
         columns: names of `MEASURES`.
+        with_labelled: the same, of columns that are there with labelled data only.
         figures: sequence of str, the paper's columns.
         rows: dict from names to `Row`.
         teacher: `Arguments` of a run that comes first, or `None`. Its preset is the
@@ -71,6 +73,7 @@ class PaperTable(Arguments):
 
     source: str = ""
     columns: Sequence[str] = ()
+    with_labelled: Sequence[str] = ()
     figures: Sequence[str] = ()
     rows: Mapping[str, Row] = dataclasses.field(default_factory=dict)
     teacher: Arguments | None = None
@@ -148,7 +151,7 @@ def read_table(name: Path) -> PaperTable:
             f"{', also from teacher' if teacher else ''}. Received: {[*rows]}."
         )
     table = PaperTable(**{**given, "rows": rows, "teacher": teacher})
-    for column in table.columns:
+    for column in (*table.columns, *table.with_labelled):
         _check_known(column, MEASURES, f"A column of {name}")
     for row, settings in rows.items():
         if len(settings.figures) > len(table.figures):
@@ -213,22 +216,23 @@ def check_request(
 
 def _with_labelled(known, folder):
     """Leave columns of labelled data out that the folder doesn't have."""
+    columns = [*known.columns, *(known.with_labelled if folder is not None else ())]
     places = {
-        labelled_data.column(name, way): labelled_data.find(folder, name)
-        for name in labelled_data.PLACES
-        for way in labelled_data.WAYS
+        column: labelled_data.find(folder, name)
+        for column, (name, _) in labelled_data.columns().items()
     }
-    asked = [column for column in known.columns if column in places]
-    there = [column for column in known.columns if places.get(column, True)]
+    asked = [column for column in columns if column in places]
+    there = [column for column in columns if places.get(column, True)]
     if folder is not None and not asked:
         raise ValueError(
             f"`labelled` must be left out for a table without labelled data. Received: "
             f"{folder!r}."
         )
     if asked and not {*asked} & {*there}:
-        names = [name for name in labelled_data.PLACES]
+        names = [labelled_data.columns()[column][0] for column in asked]
         raise ValueError(
-            f"`labelled` must be a folder that has some of {names}. Received: "
+            "`labelled` must be a folder that has some of "
+            f"{[*dict.fromkeys(names)]}. Received: "
             f"{folder!r}."
         )
     return dataclasses.replace(known, columns=there)

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.layers.data.pipelines import call_by_name, register_by_name
-from keras_bertfam.types import TFDataset, TFTensor
+from keras_bertfam.types import TFTensor
 
 # After so many texts of a stream, the share of those cut is known well enough.
 _ENOUGH_TEXTS = 1000
@@ -67,7 +67,7 @@ def is_counting() -> bool:
     return _counting.get() is not None
 
 
-def enough_of(examples: TFDataset) -> int:
+def enough_of(examples: Any) -> int:
     """Choose after how many texts of a dataset to warn."""
     known = int(examples.cardinality())
     return min(known, _ENOUGH_TEXTS) if known > 0 else 1

@@ -1,5 +1,6 @@
-"""Raw text to rows whose targets are the next tokens."""
+"""Raw text, or prompts and answers, to rows whose targets are the next tokens."""
 
+import dataclasses
 from typing import Any
 
 import keras
@@ -7,17 +8,22 @@ import tensorflow as tf
 
 from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
+from keras_bertfam.layers.data.pairs.pair_batches import pair_batches
 from keras_bertfam.layers.data.pairs.text_to_text import (
+    as_example,
+    as_pairs,
     check_prompts,
     lay_out_prompts,
     to_text,
 )
+from keras_bertfam.layers.data.pipeline_warnings import count_cut
+from keras_bertfam.layers.data.rows.rows import BatchOptions
 from keras_bertfam.layers.data.streams.document_stream import StreamRows
 from keras_bertfam.layers.data.user_inputs import as_strings
 from keras_bertfam.tasks.text_preprocessor import PackingPreprocessor
 from keras_bertfam.tokenizers.pipeline_ops import text_start_id, tokenize
 from keras_bertfam.tokenizers.texts import to_utf8
-from keras_bertfam.types import Config, TFTensor, Tokenizer
+from keras_bertfam.types import Config, TFRagged, TFTensor, Tokenizer
 
 
 @checked
@@ -30,6 +36,12 @@ class CausalLMPreprocessor(PackingPreprocessor):
     start and end token, cut where it is longer than a row, and rows hold as many as
     fit. Called on strings, the preprocessor makes a row of each.
 
+    Prompts with answers, what `datasets.mixture` gives or a tuple of two lists, take
+    the place of documents in `dataset`, too. They are one to a row, of which the
+    answer's tokens and the end token are predicted alone. Between both is a space,
+    unless the prompt ends with white space. What doesn't fit is cut off the beginning
+    of the prompt.
+
     Args:
         tokenizer: a tokenizer layer, such as `GPT2Tokenizer`.
         sequence_length: int. Tokens in a row. Defaults to `128`.
@@ -39,7 +51,10 @@ class CausalLMPreprocessor(PackingPreprocessor):
         seed: int. Decides every order. Defaults to `0`.
 
     Call arguments:
-        x: string, list of strings or string tensor of shape `(batch,)`.
+        x: string, list of strings or string tensor of shape `(batch,)`: texts, or with
+            `y` prompts.
+        y: answers to the prompts, as `x`, or `None`.
+        sample_weight: with `y` numbers, one for each pair, or `None`.
 
     Returns:
         `(x, y, sample_weight)`: a dict of `token_ids`, int32 `(batch, length)`, and
@@ -76,6 +91,7 @@ class CausalLMPreprocessor(PackingPreprocessor):
         self.sequence_ids = sequence_ids
         # In eager mode KerasHub's tokenizers return Python lists.
         self._prompts_in_graph = self.in_graph(self._prompts)
+        self._answered_in_graph = self.in_graph(self._answered)
         self.build_if_ready()
 
     def make_rows(self) -> StreamRows:
@@ -97,6 +113,64 @@ class CausalLMPreprocessor(PackingPreprocessor):
             inside &= of[..., 1:] == of[..., :-1]
         x = {name: value[..., :-1] for name, value in rows.items()}
         return x, rows["token_ids"][..., 1:], tf.cast(inside, tf.float32)
+
+    def call(
+        self, x: Any, y: Any = None, sample_weight: Any = None, seed: Any = None
+    ) -> Any:
+        if y is None:
+            return super().call(x, y, sample_weight, seed)
+        with tf.device("CPU:0"):
+            pairs = as_pairs(x, y, sample_weight)
+            single = pairs["encoder_text"].shape.rank == 0
+            if single:
+                pairs = {name: value[None] for name, value in pairs.items()}
+            rows = self._answered_in_graph(pairs)
+            if single:
+                rows = {name: value[0] for name, value in rows.items()}
+        return as_example(rows)
+
+    def _of_pairs(self, pairs, options):
+        plain = {"batch_size", "training", "shuffle_buffer"}
+        for field in dataclasses.fields(BatchOptions):
+            value = getattr(options, field.name)
+            if field.name not in plain and value != field.default:
+                raise ValueError(
+                    f"`{field.name}` must be left out for prompts with answers, which "
+                    f"are one to a row. Received: {field.name}={value!r}."
+                )
+        chosen = {name: getattr(options, name) for name in plain}
+        return pair_batches(self, pairs, self._answered, **chosen)
+
+    @property
+    def _pad(self):
+        return self.tokenizer.pad_token_id
+
+    def _answered(self, pairs):
+        """Lay prompts with answers out, the answers' tokens as targets."""
+        length = self.sequence_length + 1
+        prompts, answers = (
+            to_utf8(pairs[f"{side}_text"]) for side in ("encoder", "decoder")
+        )
+        apart = (answers != "") & ~tf.strings.regex_full_match(prompts, r"(?s).*\s")
+        answers = tf.strings.join([tf.where(apart, " ", ""), answers])
+        answers = tokenize(self.tokenizer, answers)
+        end = self.tokenizer.end_token_id
+        specials = [] if end is None else [end]
+        answers = ragged.head(answers, length - 1 - len(specials))
+        ends = tf.tile(tf.constant([specials], tf.int32), [answers.nrows(), 1])
+        answers = ragged.concat([answers, ends])
+        prompts = self._begun(prompts, length - answers.row_lengths())
+        ids = ragged.concat([prompts, answers])
+        rows = {
+            "token_ids": ids.to_tensor(self._pad, shape=[None, length]),
+            "padding_mask": tf.sequence_mask(ids.row_lengths(), length),
+        }
+        x, y, weight = self.example(rows, {})
+        asked = tf.sequence_mask(prompts.row_lengths() - 1, self.sequence_length)
+        weight *= tf.cast(~asked, tf.float32)
+        if "sample_weight" in pairs:
+            weight *= pairs["sample_weight"][:, None]
+        return {**x, "target_ids": y, "target_weights": weight}
 
     @checked
     def generate_preprocess(
@@ -130,17 +204,37 @@ class CausalLMPreprocessor(PackingPreprocessor):
             return {k: v[0] for k, v in out.items()} if texts.shape.rank == 0 else out
 
     def _prompts(self, texts, length):
+        tokens = self._begun(texts)
+        ids, inside, longest = lay_out_prompts(tokens, [], length, self._pad)
+        return {"token_ids": ids, "padding_mask": inside}, longest
+
+    def _begun(self, texts: TFTensor, room: TFTensor | None = None) -> TFRagged:
+        """Tokenize prompts behind the start token, those for whom there is one.
+
+        Args:
+            texts: string tensor `(batch,)`.
+            room: int64 tensor `(batch,)`, how many tokens each may have; what doesn't
+                fit is cut off the beginning. `None` for any number.
+        """
         tokens = tokenize(self.tokenizer, texts)
         start = text_start_id(self.tokenizer)
+        specials = [] if start is None else [start]
+        if room is not None:
+            lengths = tokens.row_lengths()
+            room -= len(specials)
+            count_cut(lengths > room, "prompts")
+            over = tf.repeat(tf.maximum(lengths - room, 0), lengths)
+            place = tf.range(tf.size(over, tf.int64)) - tf.repeat(
+                tokens.row_starts(), lengths
+            )
+            tokens = ragged.keep_in_rows(tokens, place >= over)
         if start is None and self.tokenizer.start_token_id is not None:
             empty = tokens.row_lengths() == 0
             count = tf.reduce_sum(tf.cast(empty, tf.int32))
             first = tf.fill([count], self.tokenizer.start_token_id)
             tokens = ragged.fill_rows(tokens, empty, first)
-        specials = [] if start is None else [start]
-        pad = self.tokenizer.pad_token_id
-        ids, inside, longest = lay_out_prompts(tokens, specials, length, pad)
-        return {"token_ids": ids, "padding_mask": inside}, longest
+        special = tf.tile(tf.constant([specials], tf.int32), [tokens.nrows(), 1])
+        return ragged.concat([special, tokens])
 
     def generate_postprocess(self, x: dict[str, Any]) -> Any:
         """Decode rows, without padding and special tokens. In a graph too.

@@ -9,29 +9,17 @@ import tensorflow as tf
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.base import AdjustableLength
+from keras_bertfam.layers.data.pairs.pair_batches import pair_batches
 from keras_bertfam.layers.data.pairs.text_to_text import (
     PairLayout,
     as_example,
     as_pairs,
     check_prompts,
     lay_out_prompts,
-    pairs_of,
     to_text,
 )
-from keras_bertfam.layers.data.pipeline_warnings import enough_of
-from keras_bertfam.layers.data.pipelines import (
-    PARALLEL,
-    check_at_least,
-    checked_batch_size,
-    ready_to_iterate,
-)
-from keras_bertfam.layers.data.rows.batches import fill_up
-from keras_bertfam.layers.data.seeding import (
-    StreamPosition,
-    batch_seed,
-    seeded_passes,
-    shuffle,
-)
+from keras_bertfam.layers.data.pipelines import PARALLEL, check_at_least
+from keras_bertfam.layers.data.seeding import StreamPosition, shuffle
 from keras_bertfam.layers.data.user_inputs import as_rows, as_strings
 from keras_bertfam.presets.tokenizer_presets import PresetPreprocessor
 from keras_bertfam.tokenizers.pipeline_ops import (
@@ -279,7 +267,8 @@ class TextToTextPreprocessor(
         Args:
             data: `tf.data.Dataset` of unbatched `(inputs, targets)`, of these with
                 `sample_weight`, or of dicts of `encoder_text` and `decoder_text`; or
-                such a tuple or dict of lists or arrays.
+                such a tuple or dict of lists or arrays; or what `datasets.mixture`
+                gives, whose pairs are drawn anew for each pass.
             batch_size: int or `None`. Rows in a batch. Defaults to 32, as Keras's
                 `fit` does.
             training: bool. `False` keeps the order of the data, one pair in a row,
@@ -293,29 +282,16 @@ class TextToTextPreprocessor(
         Raises:
             ValueError: for an argument out of its range, or what isn't pairs of texts.
         """
-        size = checked_batch_size(batch_size)
-        check_at_least(0, shuffle_buffer=shuffle_buffer)
-        pairs = pairs_of(data)
-
-        def batches(epoch):
-            chosen = pairs
-            if training and shuffle_buffer:
-                order = batch_seed(self.seed, epoch, -1)
-                chosen = shuffle(chosen, shuffle_buffer, order)
-            if training and self.packed:
-                return self._packed(chosen, size, batch_seed(self.seed, epoch, -2))
-            return chosen.batch(size).map(self._rows, **PARALLEL)
-
-        def finish(_, rows):
-            if training:
-                rows = fill_up(rows, size, self.tokenizer.pad_token_id)
-            return as_example(rows)
-
-        position = self.position if training else None
-        use = "training" if training else "evaluation"
-        with self.counted(use, enough_of(pairs)):
-            passes = seeded_passes(batches, self.seed, position)
-        return ready_to_iterate(passes.map(finish, **PARALLEL))
+        packs = training and self.packed
+        return pair_batches(
+            self,
+            data,
+            self._rows,
+            batch_size,
+            training,
+            shuffle_buffer,
+            self._packed if packs else None,
+        )
 
     def from_arrays(
         self, x: Any, y: Any = None, sample_weight: Any = None

@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_bertfam import ragged
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.labels import finite_numbers, one_each
+from keras_bertfam.layers.data.pairs.mixtures import TaskMixture
 from keras_bertfam.layers.data.pipeline_warnings import count_cut
 from keras_bertfam.layers.data.rows.sequence_packing import best_fit
 from keras_bertfam.layers.data.user_inputs import as_rows, as_strings, as_tf_tensors
@@ -325,8 +326,8 @@ def as_pairs(x: Any, y: Any = None, sample_weight: Any = None) -> dict[str, TFTe
 
 
 @as_written
-def pairs_of(data: Any) -> TFDataset:
-    """Make an unbatched dataset of what `as_pairs` gives.
+def pairs_of(data: Any) -> TFDataset | TaskMixture:
+    """Make an unbatched dataset of what `as_pairs` gives; a mixture is one already.
 
     Args:
         data: see `TextToTextPreprocessor.dataset`.
@@ -334,6 +335,8 @@ def pairs_of(data: Any) -> TFDataset:
     Raises:
         ValueError: for what isn't pairs of texts, or none.
     """
+    if isinstance(data, TaskMixture):
+        return data
     if not isinstance(data, tf.data.Dataset):
         if not isinstance(data, (tuple, dict)):
             raise ValueError(

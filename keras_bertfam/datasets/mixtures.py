@@ -1,0 +1,169 @@
+"""Mixtures of tasks, each written in several ways, for instructions."""
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from keras_bertfam.arguments import check_number, check_one_of, checked
+from keras_bertfam.datasets.examples import Examples
+from keras_bertfam.datasets.loading import load_examples
+from keras_bertfam.datasets.templates import TEMPLATES, as_template, writer
+from keras_bertfam.layers.data.pairs.mixtures import MixedTask, TaskMixture
+
+_RATES = ("equal", "per_template", "proportional")
+
+
+@checked
+def mixture(
+    tasks: Mapping[str, Any],
+    templates: Mapping[str, Sequence[Any]] | None = None,
+    rates: str | Mapping[str, float] = "proportional",
+    limit: int | None = 2**19,
+    temperature: float = 1.0,
+    pairs_per_pass: int | None = None,
+) -> TaskMixture:
+    """Mix tasks, each written in several ways, as pairs of texts to train on.
+
+    With `n` examples of a task and the limit `K`, its rate is `min(n, K) **
+    (1 / temperature)`, over the sum of all (T5); FLAN has `limit=3000`. By
+    `"per_template"` each template is a task of its own, as T0 has it: what counts is
+    `n` times the number of templates, and for a task of more than `K` examples `K`.
+
+    Every pair's task is drawn by the rates, and one of its templates. A task's examples
+    come in random order, each once before any comes again. All of this depends on the
+    preprocessor's seed and the pass alone, so that a run that is resumed goes on with
+    the batch that was next.
+
+    Args:
+        tasks: dict from names to `Examples` with labels, or to the folder or files of
+            the task of that name, whose training part is loaded, or to `None` for
+            `tensorflow_datasets`.
+        templates: dict from names of tasks to lists of a `Template` or more, or of what
+            makes one, see `write_examples`. Tasks that aren't in it have those of the
+            library, in `datasets.templates.TEMPLATES`. Defaults to `None`.
+        rates: `"proportional"`, `"per_template"`, `"equal"`, or a dict from names of
+            tasks to numbers. Defaults to `"proportional"`.
+        limit: int or `None`. As many examples of a task count at most, for its rate;
+            all may be drawn. Defaults to `2**19`.
+        temperature: float. Above 1 rates become more alike. Defaults to `1.0`.
+        pairs_per_pass: int or `None`. After how many pairs a pass ends. Defaults to
+            the sum of the examples that count.
+
+    Returns:
+        A `TaskMixture` for `preprocessor.dataset` of a `TextToText` or `CausalLM`. Its
+        `rates` are a dict from names to shares.
+
+    Raises:
+        ValueError: for a task without labels or templates, a template with fields that
+            its task doesn't have, or rates that fit no task.
+
+    Example:
+
+    ```python
+    from keras_bertfam.datasets.task_data import get_task
+    films = keras_bertfam.datasets.Examples(
+        ["So slow.", "A delight!"], [0, 1], get_task("sst2"))
+    speech = keras_bertfam.datasets.Examples(["Cats sleeps."], [0], get_task("cola"))
+    mixed = keras_bertfam.datasets.mixture(
+        {"sst2": films, "cola": speech},
+        templates={"cola": ["{sentence} Is that right? {choices}"]},
+        temperature=2.0)
+    mixed.rates  # {"sst2": 0.586, "cola": 0.414}
+    tokenizer = keras_bertfam.tokenizers.train_byte_pair(
+        keras_bertfam.layers.read_documents("corpus/*.txt"), 300, family="gpt2")
+    preprocessor = keras_bertfam.tasks.CausalLMPreprocessor(tokenizer, 64)
+    batches = preprocessor.dataset(mixed, batch_size=2)  # for fit()
+    ```
+
+    References: [Raffel et al., 2019](https://arxiv.org/abs/1910.10683), section 3.5.2;
+    [Wei et al., 2021](https://arxiv.org/abs/2109.01652), section 2.1 and 2.4;
+    [Sanh et al., 2021](https://arxiv.org/abs/2110.08207), section 5.
+    """
+    if not tasks:
+        raise ValueError(f"`tasks` must have at least one. Received: {tasks!r}.")
+    if limit is not None:
+        check_number("limit", limit, 1)
+    check_number("temperature", temperature, 1e-6)
+    if pairs_per_pass is not None:
+        check_number("pairs_per_pass", pairs_per_pass, 1)
+    for name, given in (templates or {}).items():
+        check_one_of("templates", name, [*tasks])
+        if isinstance(given, str) or not given:
+            raise ValueError(
+                "`templates` must have a list of at least one for each task. Received "
+                f"for {name!r}: {given!r}."
+            )
+    loaded = {name: _examples(name, given) for name, given in tasks.items()}
+    ways = {name: _templates(name, templates or {}) for name in tasks}
+    writers = {
+        name: [writer(examples, template) for template in ways[name]]
+        for name, examples in loaded.items()
+    }
+    counted = {
+        name: _counted(len(examples), len(ways[name]), rates, limit)
+        for name, examples in loaded.items()
+    }
+    chosen = _rates(counted, rates, temperature)
+    mixed = {
+        name: MixedTask(
+            len(examples),
+            len(writers[name]),
+            functools.partial(_write, writers[name]),
+            chosen[name],
+        )
+        for name, examples in loaded.items()
+    }
+    return TaskMixture(mixed, pairs_per_pass or sum(counted.values()))
+
+
+def _write(writers, example, template):
+    return writers[template](example)
+
+
+def _examples(name, given):
+    examples = given
+    if not isinstance(given, Examples):
+        examples = load_examples(name, "train", given)
+    if not isinstance(examples, Examples) or not len(examples) or examples.y is None:
+        raise ValueError(
+            f"`tasks` must have examples with labels. Received for {name!r}: {given!r}."
+        )
+    return examples
+
+
+def _templates(name, given):
+    if name in given:
+        return [*map(as_template, given[name])]
+    if name not in TEMPLATES:
+        raise ValueError(
+            f"`templates` must have those of each task but {[*TEMPLATES]}, which have "
+            f"their own. Received: none for {name!r}."
+        )
+    return TEMPLATES[name]
+
+
+def _counted(count, templates, rates, limit):
+    """Count the examples of a task that count."""
+    limit = limit or count
+    if rates == "per_template":
+        # Of a task with more templates than may count, one example for each.
+        return templates * (max(1, limit // templates) if count > limit else count)
+    return min(count, limit)
+
+
+def _rates(counted, rates, temperature):
+    if isinstance(rates, str):
+        check_one_of("rates", rates, _RATES)
+        given = dict.fromkeys(counted, 1) if rates == "equal" else counted
+    else:
+        given = dict(rates)
+        numbers = all(math.isfinite(rate) and rate >= 0 for rate in given.values())
+        if {*given} != {*counted} or not numbers or not sum(given.values()):
+            raise ValueError(
+                f"`rates` must be one of {[*_RATES]}, or have a number for each of "
+                f"{[*counted]}, not negative and not all 0. Received: {rates!r}."
+            )
+    # Of the greatest, as powers of large numbers overflow.
+    most = max(given.values())
+    return {name: (rate / most) ** (1 / temperature) for name, rate in given.items()}
