@@ -278,12 +278,13 @@ def read_blimp(path: Path, limit: int | None = None) -> dict[str, list]:
     pairs: dict[str, list] = {}
     for file, text in sorted(json_line_files(path)):
         for place, row in itertools.islice(parse_json_lines(text, file), limit):
-            good, bad, name = (row.get(key) for key in _OF_BLIMP)
-            if not all(isinstance(value, str) for value in (good, bad, name)):
+            found: list[Any] = [row.get(key) for key in _OF_BLIMP]
+            if not all(isinstance(value, str) for value in found):
                 raise ValueError(
                     f"{place}: expected strings as {', '.join(_OF_BLIMP)}. Received: "
                     f"{row}."
                 )
+            good, bad, name = found
             pairs.setdefault(_IN_THE_PAPER.get(name, name), []).append((good, bad))
     if not pairs:
         raise ValueError(

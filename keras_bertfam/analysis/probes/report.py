@@ -169,8 +169,11 @@ class ProbeReport:
         said = [f"center of gravity {self.center_of_gravity:.2f}"]
         if self.expected_layer is not None:
             said.append(f"expected layer {self.expected_layer:.2f}")
-        what = "micro F1" if self.metric == "micro_f1" else "accuracy"
-        said.append(f"{what} {self.majority:.4g} of always the most frequent label(s)")
+        if self.metric == "micro_f1":
+            which = "always saying the most frequent set of labels"
+            said.append(f"micro F1 {self.majority:.4g} of {which}")
+        else:
+            said.append(f"{self.majority:.4g} of the most frequent label")
         return f"{self.metric}, {len(self.scores)} seed(s); " + ", ".join(said)
 
     def __repr__(self) -> str:

@@ -35,7 +35,7 @@ def test_report(tmp_path):
     np.testing.assert_allclose(report.selectivity, 0.25)
     np.testing.assert_allclose(report.compression, 2 * scores)
     title, header, first, *_ = str(report).splitlines()
-    assert "2 seed(s); center of gravity 0.50, accuracy 0.3 of always the most" in title
+    assert "2 seed(s); center of gravity 0.50, 0.3 of the most frequent label" in title
     columns = "probe accuracy deviation control selectivity bits compression"
     assert header.split() == columns.split()
     values = ["0", "0.6", "0.1414", "0.35", "0.25", "17.14", "1.2"]
