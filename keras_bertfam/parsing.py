@@ -187,13 +187,25 @@ def read_text(path: Path) -> str:
     """
     check_regular(path)
     with open(path, "rb") as file:
-        content = file.read()
+        return decoded(file.read(), os.fspath(path))
+
+
+def decoded(content: bytes, name: str) -> str:
+    """Give the text of what a file has, without a mark of its byte order.
+
+    Args:
+        content: bytes in UTF-8.
+        name: str, of the file, for errors.
+
+    Raises:
+        ValueError: for text that isn't UTF-8, with its line.
+    """
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(
-            f"{os.fspath(path)}, line {line}: text must be UTF-8. Received: {error}."
+            f"{name}, line {line}: text must be UTF-8. Received: {error}."
         ) from error
 
 

@@ -1,6 +1,7 @@
 """What masked language models know by heart: facts as cloze tests."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from keras_bertfam.tokenizers import pipeline_ops
 from keras_bertfam.types import Model, Path, Tokenizer
 
 _TOP = 10
+_MEANS = ("mean of ", "mean in ")
 
 
 @checked
@@ -29,9 +31,11 @@ def cloze_facts(
     """Ask a model for facts, each with a mask where its object belongs.
 
     An object is found if it is the most probable of all candidates, the words of
-    `vocabulary`. Scores of two models compare if their candidates are the same; what
-    both have is `sorted({*single_token_words(a)} & {*single_token_words(b)})`. In typed
-    querying the candidates are the objects that the facts of the relation have.
+    `vocabulary`. In typed querying the candidates are the objects that the facts of the
+    relation have. Scores of two models compare if their candidates are the same, and
+    the same facts are left out: what both have is `sorted({*single_token_words(a)} &
+    {*single_token_words(b)})`, and the reports' `left_out` and the texts of their
+    `answers` must be equal. Those of a cased and an uncased tokenizer seldom are.
 
     A fact is left out, and counted, if its object isn't a single token of the
     tokenizer and among the candidates, and if its mask is cut off. A tie counts as
@@ -44,14 +48,14 @@ def cloze_facts(
             `keras_bertfam.analysis.fact_files.read_facts`; or dict from names of
             relations to lists of tuples of a text with `[MASK]`, whatever the
             tokenizer's mask token is, and the object. `None` means 58 simple facts of
-            the library's own, in English.
+            the library's own, in English. No name may be that of a mean.
         vocabulary: list of str, the candidates. Those that aren't a single token are
             left out. `None` means all words that are, see `single_token_words`.
         batch_size: int. Texts at once.
 
     Returns:
         A `ClozeReport`: precision at 1 and at 10 and mean reciprocal rank of each
-        relation, and their means over relations.
+        relation, and their means over relations, also by folder.
 
     Raises:
         ValueError: for a task that doesn't fill masks or has no preprocessor, facts
@@ -68,7 +72,8 @@ def cloze_facts(
     ```
 
     References: [Petroni et al., 2019](https://arxiv.org/abs/1909.01066), section 4
-    (ranks of all candidates count, where the released code stops at 10,000);
+    (ranks of all candidates count, where the released code stops at 10,000, and texts
+    of any length, where it leaves out those without a template of over 100 words);
     [Kassner et al., 2021](https://arxiv.org/abs/2102.00894), section 3.
     """
     if not hasattr(task, "masked_lm_logits"):
@@ -167,6 +172,11 @@ def _token_of(tokenizer, words):
 
 def _check_facts(facts):
     for name, pairs in facts.items():
+        if name == "mean" or name.startswith(_MEANS):
+            raise ValueError(
+                "`facts` must have no relation that is called as the means are. "
+                f"Received: {name!r}."
+            )
         for pair in pairs:
             two = isinstance(pair, (tuple, list)) and len(pair) == 2
             if not two or not all(isinstance(text, str) for text in pair):
@@ -179,6 +189,11 @@ def _check_facts(facts):
             f"`facts` must have tuples of a text with {MASK} and an object. Received "
             f"for {name!r}: {pair!r}."
         )
+
+
+def _folder(name):
+    """Give the folder of a relation, which its label may follow."""
+    return name.partition(", ")[0].rpartition("/")[0]
 
 
 class _Asked:
@@ -229,8 +244,14 @@ class _Asked:
         """Compute the ranks, those among the relation's objects, and what is first."""
         ranks, typed, best = (np.zeros(len(self.pairs), int) for _ in range(3))
         each = np.arange(batch_size)
+        padding = self._inputs["padding_mask"]
+        lengths = padding.shape[1] - padding[:, ::-1].argmax(axis=1)
+        order = np.argsort(lengths, kind="stable")
         for index, _ in even_batches(len(self.pairs), batch_size):
-            batch = {name: value[index] for name, value in self._inputs.items()}
+            index = order[index]
+            # As wide as the longest one, in few widths.
+            width = 2 ** math.ceil(math.log2(lengths[index].max()))
+            batch = {name: value[index, :width] for name, value in self._inputs.items()}
             logits = ops.convert_to_numpy(self._task.masked_lm_logits(batch)[:, 0])
             scores = logits[:, self._candidates]
             # What isn't less, itself included: ties are lost, and so is all that's nan.
@@ -278,7 +299,8 @@ class ClozeReport:
         """Precision at 1 and 10, mean reciprocal rank, and precision of typed querying.
 
         Of each relation, `nan` without a fact; and the means over relations that have
-        one: of each type, if there are several, and of all.
+        one: of each type, `"mean of N-1"`, and in each folder, `"mean in TREx"`, if
+        there are several, and of all. LAMA's paper has a mean for each folder.
         """
         found = {name: self._of_relation(name) for name in self.ranks}
         for title, names in self._groups().items():
@@ -305,11 +327,12 @@ class ClozeReport:
     def _groups(self):
         """Give the names of the relations of each mean."""
         asked = [name for name, ranks in self.ranks.items() if len(ranks)]
-        kinds = dict.fromkeys(kind for name in asked if (kind := self.kinds[name]))
-        groups = {
-            f"mean of {kind}": [k for k, v in self.kinds.items() if v == kind]
-            for kind in (kinds if len(kinds) > 1 else ())
-        }
+        folders = {name: _folder(name) for name in self.ranks}
+        groups = {}
+        for title, of in zip(_MEANS, (self.kinds, folders), strict=True):
+            values = dict.fromkeys(value for name in asked if (value := of[name]))
+            for value in values if len(values) > 1 else ():
+                groups[f"{title}{value}"] = [k for k in self.ranks if of[k] == value]
         return groups | {"mean": [*self.ranks]}
 
     def table(self) -> tuple[list[str], list[list[Any]]]:

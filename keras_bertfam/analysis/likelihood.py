@@ -1,5 +1,6 @@
 """How probable language models find texts, and which of two they prefer."""
 
+import itertools
 import os
 import pathlib
 import zipfile
@@ -12,7 +13,7 @@ from keras import ops
 from keras_bertfam.analysis.report import Report
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.heads.vocabulary_logits import LanguageModelHead
-from keras_bertfam.parsing import parse_json, read_text
+from keras_bertfam.parsing import decoded, parse_json_lines, read_text
 from keras_bertfam.tasks.generation.causal_lm_preprocessor import (
     CausalLMPreprocessor,
 )
@@ -243,6 +244,7 @@ def even_batches(count: int, size: int) -> Iterator[tuple[np.ndarray, int]]:
         yield index, min(size, count - start)
 
 
+_OF_BLIMP = ("sentence_good", "sentence_bad", "linguistics_term")
 # What the files have under a name of its own, of nine paradigms in the paper.
 _IN_THE_PAPER = {"s-selection": "argument_structure"}
 Pairs = Mapping[str, Sequence[tuple[str, str]]]
@@ -338,7 +340,7 @@ def read_blimp(path: Path, limit: int | None = None) -> dict[str, list]:
         the other, for `minimal_pairs`.
 
     Raises:
-        ValueError: for what has no such files.
+        ValueError: for what has no such files, and lines that are no pairs.
 
     Example:
 
@@ -357,17 +359,15 @@ def read_blimp(path: Path, limit: int | None = None) -> dict[str, list]:
     """
     pairs: dict[str, list] = {}
     for file, text in sorted(json_line_files(path)):
-        for number, line in enumerate(text.splitlines()[:limit], 1):
-            try:
-                row = parse_json(line)
-                pair = (row["sentence_good"], row["sentence_bad"])
-                name = row["linguistics_term"]
-            except (ValueError, KeyError, TypeError) as error:
+        for place, row in itertools.islice(parse_json_lines(text, file), limit):
+            found: list[Any] = [row.get(key) for key in _OF_BLIMP]
+            if not all(isinstance(value, str) for value in found):
                 raise ValueError(
-                    f"{file}, line {number}: expected a pair of BLiMP. Received: "
-                    f"{type(error).__name__}: {error}."
-                ) from error
-            pairs.setdefault(_IN_THE_PAPER.get(name, name), []).append(pair)
+                    f"{place}: expected strings as {', '.join(_OF_BLIMP)}. Received: "
+                    f"{row}."
+                )
+            good, bad, name = found
+            pairs.setdefault(_IN_THE_PAPER.get(name, name), []).append((good, bad))
     if not pairs:
         raise ValueError(
             "`path` must be of `BLiMP.zip`, or of a folder of its `.jsonl` files. "
@@ -387,7 +387,7 @@ def json_line_files(path: Path) -> Iterator[tuple[str, str]]:
             names = (pathlib.PurePosixPath(name) for name in archive.namelist())
             for name in names:
                 if name.suffix == ".jsonl" and not name.name.startswith("."):
-                    yield str(name), archive.read(str(name)).decode("utf-8")
+                    yield str(name), decoded(archive.read(str(name)), str(name))
     else:
         for file in folder.glob("**/*.jsonl"):
             yield file.relative_to(folder).as_posix(), read_text(file)

@@ -167,11 +167,11 @@ class WordRows:
             rows = self._preprocessor.encode(texts)
             yield {name: value.numpy() for name, value in rows.items()}
 
+    @functools.cached_property
     def word_starts(self) -> np.ndarray:
-        """Tell where words begin among the tokens of all of them.
+        """Where words begin among the tokens of all of them.
 
-        Returns:
-            int array `(words + 1,)`, the number of tokens last.
+        int array `(words + 1,)`, the number of tokens last.
         """
         found, done, parts = [], 0, iter(self.parts)
         for batch in self.batches(_LONGEST_ROW):

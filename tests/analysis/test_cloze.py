@@ -112,6 +112,26 @@ def test_a_tie_is_lost(model, monkeypatch, value):
     assert report.typed_ranks["colors"].tolist() == [2, 2]
 
 
+@pytest.mark.any_backend
+def test_short_facts_are_not_as_wide_as_long_ones(model, monkeypatch):
+    shapes, logits = [], model.masked_lm_logits
+
+    def seen(batch):
+        shapes.append(batch["token_ids"].shape)
+        return logits(batch)
+
+    monkeypatch.setattr(model, "masked_lm_logits", seen)
+    long = (f"{'the ' * 12}[MASK]", "cat")
+    pairs = [long, ("[MASK]", "dog"), ("a [MASK]", "cat")]
+    report = cloze_facts(model, {"a": pairs}, batch_size=2)
+    assert shapes == [(2, 4), (2, 15)]
+    assert [each["text"] for each in report.answers] == [text for text, _ in pairs]
+    for (text, target), found in zip(pairs, report.ranks["a"], strict=True):
+        ids = [*map(model.preprocessor.tokenizer.token_to_id, tiny.WORDS)]
+        token = model.preprocessor.tokenizer.token_to_id(target)
+        assert found == rank(scores(model, text), token, ids)
+
+
 # Of each kind of tokenizer one family, and the families that have their own.
 KINDS = {
     "word_piece": "Bert",
@@ -205,6 +225,21 @@ def test_report(tmp_path):
 
 
 @pytest.mark.any_backend
+def test_each_folder_has_a_mean():
+    """A label, which is behind the name, may have a slash; those without have none."""
+    firsts = {"x/A/P1": 1, "x/A/P2, team / speciality": 2, "x/B/test": 1, "own": 2}
+    ranks = {name: np.array([rank]) for name, rank in firsts.items()}
+    none, zeros = (dict.fromkeys(ranks, value) for value in (None, 0))
+    report = ClozeReport(ranks, ranks, zeros, none, 9, [{}] * 4)
+    precisions = [each["P@1"] for each in report.scores.values()]
+    assert precisions == [1, 0, 1, 0, 0.5, 1, 0.5]
+    assert [*report.scores][4:] == ["mean in x/A", "mean in x/B", "mean"]
+    of_a = {name: ranks[name] for name in [*ranks][:2]}
+    alone = ClozeReport(of_a, of_a, zeros, none, 9, [{}] * 2)
+    assert [*alone.scores] == [*of_a, "mean"]
+
+
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -215,6 +250,10 @@ def test_report(tmp_path):
         ({"facts": {"x": [("the cat", "cat")]}}, r"a text with \[MASK\]"),
         ({"facts": {"x": [("[MASK]", None)]}}, r"`facts` must have tuples"),
         ({"facts": {"x": [(f"{'the ' * 20}[MASK]", "cat")]}}, "that isn't cut off"),
+        *(
+            ({"facts": {name: [("[MASK]", "cat")]}}, f"no relation .*: '{name}'")
+            for name in ("mean", "mean of N-1", "mean in TREx")
+        ),
         ({"facts": "nothing"}, "`path` must be of a folder"),
         ({"vocabulary": "cat"}, "`vocabulary` must be several strings"),
         ({"vocabulary": [1]}, "`vocabulary` must be strings"),

@@ -121,6 +121,23 @@ def test_all_four_sources_from_a_folder_and_an_archive(tmp_path):
     assert packed == {f"data/{name}": facts for name, facts in EXPECTED.items()}
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_files_and_members_of_archives_are_decoded_alike(packed, tmp_path):
+    fact = json.dumps(FILES["ConceptNet/test"][0]).encode()
+
+    def read(content):
+        (tmp_path / "a.jsonl").write_bytes(content)
+        if not packed:
+            return read_facts(tmp_path)
+        with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+            archive.write(tmp_path / "a.jsonl", "a.jsonl")
+        return read_facts(tmp_path / "x.zip")
+
+    assert read(b"\xef\xbb\xbf" + fact) == {"a": EXPECTED["ConceptNet/test"]}
+    with pytest.raises(ValueError, match="a.jsonl, line 2: text must be UTF-8"):
+        read(fact + b"\n\xff")
+
+
 def test_own_facts():
     """Each relation has facts, none twice; templated ones and whole sentences."""
     found = read_facts(OWN_FACTS)

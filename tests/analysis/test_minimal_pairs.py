@@ -74,6 +74,18 @@ def test_blimp_is_read_from_a_folder_or_an_archive(tmp_path):
 
 
 @pytest.mark.any_backend
+def test_lines_of_blimp_end_with_line_feeds_only(tmp_path):
+    """JSON's own strings may have other ends of lines."""
+    row = dict(sentence_good="a\u2028b", sentence_bad="b", linguistics_term="order")
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(row, ensure_ascii=False), "utf-8")
+    assert read_blimp(tmp_path, limit=1) == {"order": [("a\u2028b", "b")]}
+    path.write_text(json.dumps({**row, "sentence_bad": None}))
+    with pytest.raises(ValueError, match="a.jsonl, line 1: expected strings as"):
+        read_blimp(tmp_path)
+
+
+@pytest.mark.any_backend
 @pytest.mark.parametrize("pairs", [{}, {"x": []}, {"x": ["ab"]}, {"x": [("a", None)]}])
 def test_what_is_no_pair(pairs):
     with pytest.raises(ValueError, match="`pairs` must have"):

@@ -172,6 +172,9 @@ def _attended(states, mask, values, k):
     return ops.sum(ops.expand_dims(ops.softmax(scores), -1) * states, axis=2)
 
 
+_AT_ONCE = 256 * 32  # words of spans
+
+
 class Spans:
     """Targets as what `Probes` take.
 
@@ -187,21 +190,35 @@ class Spans:
     def __getitem__(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Give the inputs of some targets, by their numbers."""
         begins, ends = self._places[rows, :, :1], self._places[rows, :, 1:]
-        # Twice as wide where it must be, so that few widths are compiled: one long span
-        # would make all batches as wide.
-        width = 2 ** math.ceil(math.log2(max(2, (ends - begins).max())))
-        places = begins + np.arange(min(width, self.width))
+        places = begins + np.arange(self._width(rows))
         mask = places < ends
         return {"states": self._states[np.where(mask, places, begins)], "mask": mask}
 
+    def _lengths(self, rows):
+        places = self._places[rows]
+        return (places[..., 1] - places[..., 0]).max(axis=1)
+
+    def _width(self, rows):
+        # Twice as wide where it must be, so that few widths are compiled: one long span
+        # would make all batches as wide.
+        width = 2 ** math.ceil(math.log2(max(2, self._lengths(rows).max())))
+        return min(width, self.width)
+
     def logits(self, model: Probes, rows: np.ndarray, size: int = 256) -> np.ndarray:
-        """Compute a model's logits for some targets, `(targets, probes, classes)`."""
-        found = [
+        """Compute a model's logits for some targets, `(targets, probes, classes)`.
+
+        The widest ones come first, fewer than `size` at once.
+        """
+        order = np.argsort(-self._lengths(rows), kind="stable")
+        found, done = [], 0
+        while done < len(rows):
+            width = self._width(rows[order[done : done + 1]])
+            count = max(1, min(size, _AT_ONCE // width))
             # The last batch is filled up with its end.
-            model.predict_on_batch(self[rows[np.minimum(at, len(rows) - 1)]])
-            for at in np.arange(-(-len(rows) // size) * size).reshape(-1, size)
-        ]
-        return np.concatenate([*map(ops.convert_to_numpy, found)])[: len(rows)]
+            at = order[np.minimum(np.arange(done, done + count), len(rows) - 1)]
+            found.append(ops.convert_to_numpy(model.predict_on_batch(self[rows[at]])))
+            done += count
+        return np.concatenate(found)[np.argsort(order)]
 
 
 def shuffled(

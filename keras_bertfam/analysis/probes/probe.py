@@ -149,10 +149,10 @@ def probe(
     targets = read_targets(words, labels)
     _check_sets(targets, kind, metric)
     parts = _parts(targets, learned, test is None)
+    rows = WordRows(model, words, tokenizer)
     if pool == PIECES:
-        starts = WordRows(model, words, tokenizer).word_starts()
-        targets = dataclasses.replace(targets, places=starts[targets.places])
-    states = layer_states(model, words, pool, cache, tokenizer=tokenizer)
+        targets = dataclasses.replace(targets, places=rows.word_starts[targets.places])
+    states = layer_states(rows, pool, cache)
     y = [targets.labels]
     if control:
         y.append(targets.control_labels(parts[0]))
@@ -167,7 +167,6 @@ def probe(
     split = (len(seeds), len(y), runner.count)
     real = np.reshape(scores, split)
     coded = np.reshape(bits, split) if description_length else None
-    most = np.bincount(targets.labels[parts[0]]).argmax()
     return ProbeReport(
         metric=metric,
         cumulative=cumulative,
@@ -177,7 +176,7 @@ def probe(
         description_bits=None if coded is None else coded[:, 0],
         control_bits=coded[:, 1] if coded is not None and control else None,
         uniform_bits=float(len(parts[0]) * np.log2(len(targets.names))),
-        majority=float(np.mean(targets.labels[parts[2]] == most)),
+        majority=_majority(targets, parts, metric),
         label_names=targets.names,
         counts=tuple(map(len, parts)),
     )
@@ -241,9 +240,7 @@ class _Runner:
         if metric == "micro_f1":
             limit = 0.0 if self.kind == "edge" else logits.max(-1, keepdims=True)
             said = logits >= limit
-            there = self.sets[y]
-            both = said.sum((0, 2)) + there.sum((0, 2))
-            return 2 * (said & there).sum((0, 2)) / np.maximum(both, 1)
+            return _micro_f1(said, self.sets[y])
         guesses = logits.argmax(-1)
         if metric == "accuracy":
             return (guesses == y).mean(0)
@@ -259,6 +256,23 @@ class _Runner:
             self.fit(rows[:begin], held_out, seed, epochs, patience)
             total += self.losses(rows[begin:end]).sum(0) / np.log(2)
         return total
+
+
+def _micro_f1(said, there):
+    """Compute the F1 of all yes and no, `(probes,)`, of `(targets, probes, labels)`."""
+    both = said.sum((0, 2)) + there.sum((0, 2))
+    return 2 * (said & there).sum((0, 2)) / np.maximum(both, 1)
+
+
+def _majority(targets, parts, metric):
+    """Score the answer that is the most frequent one of those trained on."""
+    most = np.bincount(targets.labels[parts[0]]).argmax()
+    labels = targets.labels[parts[2]]
+    if metric != "micro_f1":
+        return float(np.mean(labels == most))
+    there = targets.sets[labels][:, None]
+    [score] = _micro_f1(np.broadcast_to(targets.sets[most], there.shape), there)
+    return float(score)
 
 
 def _check(kind, metric, seeds, description_length):
@@ -308,23 +322,22 @@ _VOUCHER = ".sha256"
 
 
 def layer_states(
-    model: Model,
-    sentences: Sequence[Sequence[str]],
+    rows: WordRows,
     pool: str = "first",
     cache: Path | None = None,
     *,
-    tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
 ) -> Any:
     """Compute the states of each word in every layer, or read them from the cache.
 
     Args:
-        model, sentences, tokenizer, batch_size: see `embed_words`.
+        rows: the sentences, as the model reads them.
         pool: see `probe`.
         cache: folder for the states of other calls, or `None`. A file's name is a
             digest of all that they are computed from: weights, settings, and the ids
             that the tokenizer makes of the sentences. Its numbers are read as they
             are needed; a damaged file is made anew.
+        batch_size: see `embed_words`.
 
     Returns:
         float32 array `(words, num_layers + 1, hidden_dim)` of the words of all
@@ -333,11 +346,10 @@ def layer_states(
     Raises:
         ValueError: for what `embed_words` refuses.
     """
-    rows = WordRows(model, sentences, tokenizer)
     backbone: Any = rows.backbone
     count = sum(map(len, rows.words))
     if pool == PIECES:
-        count = int(rows.word_starts()[-1])
+        count = int(rows.word_starts[-1])
     shape = (count, backbone.num_layers + 1, backbone.hidden_dim)
     if cache is None or not count:
         states = np.empty(shape, "float32")

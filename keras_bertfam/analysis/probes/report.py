@@ -76,7 +76,9 @@ class ProbeReport:
             were trained on, or `None`.
         control_bits: the same of the control task, or `None`.
         uniform_bits: float. How long they are if all are taken for equally probable.
-        majority: float. The accuracy of always saying the most frequent label.
+        majority: float. What always saying the most frequent label scores, or the
+            most frequent set of them: the micro F1 if that is the metric, else the
+            accuracy.
         label_names: list of the labels.
         counts: tuple of three ints: how many targets were trained on, held out to end
             the training, and scored on.
@@ -167,7 +169,11 @@ class ProbeReport:
         said = [f"center of gravity {self.center_of_gravity:.2f}"]
         if self.expected_layer is not None:
             said.append(f"expected layer {self.expected_layer:.2f}")
-        said.append(f"{self.majority:.4g} of the most frequent label")
+        if self.metric == "micro_f1":
+            which = "always saying the most frequent set of labels"
+            said.append(f"micro F1 {self.majority:.4g} of {which}")
+        else:
+            said.append(f"{self.majority:.4g} of the most frequent label")
         return f"{self.metric}, {len(self.scores)} seed(s); " + ", ".join(said)
 
     def __repr__(self) -> str:

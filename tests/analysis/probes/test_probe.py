@@ -51,7 +51,8 @@ def label_backbone():
 
 def given_states(monkeypatch, states):
     """Has probes see some states, `(words, layers, dim)`, whatever the model."""
-    monkeypatch.setattr(probing, "layer_states", lambda *_, **__: states)
+    monkeypatch.setattr(probing, "WordRows", lambda *_: None)
+    monkeypatch.setattr(probing, "layer_states", lambda *_: states)
 
 
 @pytest.mark.slow
@@ -83,7 +84,8 @@ def test_one_hot_labels_are_found_and_the_control_task_is_not(tmp_path, monkeypa
         patched.setattr(probing, "_fill", None)
         np.testing.assert_array_equal(report().scores, first.scores)
     backbone.token_embedding.embeddings.assign(np.ones((30, CLASSES)))
-    other = probing.layer_states(backbone, words, "first", tmp_path, **given)
+    rows = probing.WordRows(backbone, words, tokenizer)
+    other = probing.layer_states(rows, "first", tmp_path)
     np.testing.assert_array_equal(other[:, 0], 1)
     assert len([*tmp_path.glob("*.npy")]) == 2
 
@@ -183,16 +185,48 @@ def test_spans_have_the_tokens_of_their_words():
     backbone, _ = label_backbone()
     tokenizer = BertTokenizer([*SPECIALS, "##be", "##bi", *WORDS[:23]], lowercase=True)
     sentences = [["babebi", "ca", "babe"], [], ["ca"], ["ba", "babebibi"]]
-    given = {"tokenizer": tokenizer}
-    starts = probing.WordRows(backbone, sentences, tokenizer).word_starts()
+    rows = probing.WordRows(backbone, sentences, tokenizer)
+    starts = rows.word_starts
     assert starts.tolist() == [0, 3, 4, 6, 7, 8, 12]
-    found = probing.layer_states(backbone, sentences, "pieces", **given)
+    found = probing.layer_states(rows, "pieces")
     assert found.shape == (12, 3, CLASSES)
-    first = probing.layer_states(backbone, sentences, "first", **given)
+    first = probing.layer_states(rows, "first")
     np.testing.assert_array_equal(found[starts[:-1]], first)
     # Longer than a row: as its parts.
-    starts = probing.WordRows(backbone, [["babebi"] * 400], tokenizer).word_starts()
+    starts = probing.WordRows(backbone, [["babebi"] * 400], tokenizer).word_starts
     assert starts.tolist() == [*range(0, 1201, 3)]
+
+
+@pytest.mark.any_backend
+def test_rows_are_made_once(monkeypatch):
+    """One pass to tell where pieces begin, and one for their states."""
+    passes = []
+
+    class Rows(probing.WordRows):
+        def batches(self, size):
+            passes.append(self)
+            return super().batches(size)
+
+    monkeypatch.setattr(probing, "WordRows", Rows)
+    monkeypatch.setattr(probing._Runner, "fit", lambda *_: None)
+    backbone, tokenizer = label_backbone()
+    words = sentences(4)
+    probe(backbone, words, labels_of(words), "edge", tokenizer=tokenizer)
+    assert len(passes) == 2 and len({*passes}) == 1
+
+
+@pytest.mark.any_backend
+def test_the_most_frequent_set_is_scored_as_probes_are(monkeypatch):
+    """Two of three labels are right, and two of three said; never the whole set."""
+    words = [["x"]] * 9
+    given_states(monkeypatch, np.zeros((12, 1, 2), "float32"))
+    monkeypatch.setattr(probing._Runner, "fit", lambda *_: None)
+    labels = [[(0, ["a", "b", "c"])]] * 9
+    test = (words[:3], [[(0, ["a", "b"])], [(0, ["c", "d"])], [(0, [])]])
+    report = probe(None, words, labels, "edge", pool="first", test=test)
+    assert report.majority == 2 * (2 + 1) / (9 + 4)
+    said = "micro F1 0.4615 of always saying the most frequent set of labels"
+    assert report.title.endswith(said)
 
 
 @pytest.mark.slow
@@ -291,6 +325,17 @@ def test_spans_have_all_their_words():
     assert sums.tolist() == [9, 0, 6]
     model = types.SimpleNamespace(predict_on_batch=lambda x: x["mask"].sum(-1))
     assert spans.logits(model, np.array([1, 0, 2]), 2).tolist() == [[3], [1], [2]]
+    sizes = []
+
+    def predict(x):
+        sizes.append(x["mask"].shape)
+        return x["mask"].sum(-1)
+
+    # Of long spans fewer at once, whatever is beside them.
+    long = Spans(np.zeros((9000, 1, 1)), np.array([[[0, 1]], [[0, 9000]], [[5, 8]]]))
+    model = types.SimpleNamespace(predict_on_batch=predict)
+    assert long.logits(model, np.arange(3)).tolist() == [[1], [9000], [3]]
+    assert sizes == [(1, 1, 9000), (256, 1, 4)]
     # As wide as a batch needs, in few steps.
     shape = spans[np.array([0])]["states"].shape
     assert spans.width == 3 and shape == (1, 1, 2, 1, 1)
@@ -362,14 +407,14 @@ def test_what_cannot_be_probed(arguments, message):
 @pytest.mark.any_backend
 def test_damaged_states_are_made_anew(tmp_path):
     backbone, tokenizer = label_backbone()
-    arguments = {"cache": tmp_path, "tokenizer": tokenizer}
-    states = probing.layer_states(backbone, [WORDS], **arguments)
+    rows = probing.WordRows(backbone, [WORDS], tokenizer)
+    states = probing.layer_states(rows, cache=tmp_path)
     expected = np.array(states)
     assert states.shape == (len(WORDS), 3, CLASSES)
     for path in tmp_path.iterdir():
         content = path.read_bytes()
         for damaged in (bytes(len(content)), content[:-1] + b"z"):
             path.write_bytes(damaged)
-            states = probing.layer_states(backbone, [WORDS], **arguments)
+            states = probing.layer_states(rows, cache=tmp_path)
             np.testing.assert_array_equal(states, expected)
             assert path.read_bytes() == content
