@@ -107,7 +107,7 @@ def test_nothing_else_reads_json_or_yaml():
     allowed = {
         *("cli/demo.py", "corpora/batch_source.py", "corpora/manifest.py"),
         *("corpora/preparing/word_counts.py", "models/exported.py"),
-        *("cli/reproduce/reproducing.py", "parsing.py", "tokenizers/training.py"),
+        *("cli/reproduce/results.py", "parsing.py", "tokenizers/training.py"),
     }
     root = pathlib.Path(keras_bertfam.__file__).parent
     found = set()

@@ -171,7 +171,7 @@ def train_static_vectors(
         A `gensim.models.KeyedVectors`, see `read_static_vectors`.
 
     Raises:
-        ValueError: if no word is frequent enough.
+        ValueError: if no word is frequent enough, and for a number out of its range.
         ImportError: without gensim, which the `vectors` extra has.
 
     Example:
@@ -187,7 +187,8 @@ def train_static_vectors(
     """
     from gensim.models import Word2Vec
 
-    check_number("window", window, 1)
+    for name, value in (("dim", dim), ("window", window)):
+        check_number(name, value, 1)
     same = str if match_case else str.casefold
     texts = [[*map(same, words)] for words in words_of(documents)]
     parts = [

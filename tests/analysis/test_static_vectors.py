@@ -112,8 +112,9 @@ def test_what_is_refused(tmp_path):
         train_static_vectors(["a cat a"])
     with pytest.raises(ValueError, match="at most 0 times"):
         train_static_vectors([""])
-    with pytest.raises(ValueError, match="`window`"):
-        train_static_vectors(["a cat"], window=0)
+    for name in ("window", "dim", "num_negatives"):
+        with pytest.raises(ValueError, match=f"`{name}`"):
+            train_static_vectors(["a cat"], **{name: 0})
     with pytest.raises(ValueError, match="`sentences` must be a list"):
         train_static_vectors("a cat")
 
