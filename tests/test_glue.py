@@ -112,7 +112,7 @@ def test_command(data, tmp_path, monkeypatch):
     assert name == "SST-2.tsv" and rows[0] == "index\tprediction"
     assert [row.split("\t")[0] for row in rows[1:]] == ["0", "1", "2"]
     assert {row.split("\t")[1] for row in rows[1:]} < {"0", "1"}  # all the same
-    assert "No RTE.tsv: there is no file of 'rte', split 'test'." in done.output
+    assert "No RTE.tsv: `data` must be the folder of 'rte'" in done.output
     card = (output / "rte" / "README.md").read_text()
     assert "Fine-tuned on rte." in card and "| accuracy | 0.5 |" in card
     done = CliRunner().invoke(app, [*arguments, "--text", "review"])

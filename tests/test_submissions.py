@@ -1,12 +1,19 @@
 """What is written for GLUE's and SuperGLUE's sites, and SQuAD's official script."""
 
+import functools
 import json
 import zipfile
 
 import pytest
 from typer.testing import CliRunner
 
-from keras_bertfam.cli import finetuning_heads, glue, submissions
+from keras_bertfam.cli import (
+    finetuning,
+    finetuning_heads,
+    finetuning_text,
+    glue,
+    submissions,
+)
 from keras_bertfam.cli.app import app
 from keras_bertfam.datasets import Examples
 from keras_bertfam.datasets.task_data import TASKS
@@ -98,17 +105,17 @@ def test_files_for_glue(name, tmp_path):
     assert (tmp_path / NAMES[name]).read_text() == expected
     assert said[-1] == f"Wrote {tmp_path / NAMES[name]}."
     if name == "mnli":
-        assert said[0] == (
-            "No MNLI-mm.tsv: there is no file of 'mnli', split 'test_mismatched'."
-        )
-        assert said[1] == "No AX.tsv: there is no file of 'ax', split 'test'."
+        assert said[0].startswith("No MNLI-mm.tsv: `data` must be the folder of 'mnli'")
+        assert "'test_mismatched'" in said[0] and str(tmp_path) in said[0]
+        assert said[1].startswith("No AX.tsv: `data` must be the folder of 'ax'")
     (tmp_path / file).unlink()
     assert written(name, tmp_path, {}) == {}
 
 
 @pytest.mark.parametrize("folder", ["MNLI", "diagnostic", "AX", "ax"])
 def test_diagnostics_are_beside_mnli(folder, tmp_path):
-    for part in ("MNLI", folder):
+    # One without the file may be before it.
+    for part in ("MNLI", folder, "A-X"):
         (tmp_path / part).mkdir(exist_ok=True)
     (tmp_path / "MNLI" / "test_mismatched.tsv").write_text(NLI)
     (tmp_path / folder / "diagnostic.tsv").write_text(PAIR)
@@ -171,6 +178,8 @@ def test_diagnostics_of_super_glue_are_scored(tmp_path):
         lines[name] = [
             {**line, "idx": k, "label": label} for k, label in enumerate(labels)
         ]
+        if name == "superglue_rte":
+            lines[name] = without_labels(lines[name])
         write(tmp_path / folder, name, lines[name], "test.jsonl")
     said = []
     predictions = {f"{name}.jsonl": [0, 1, 0, 0] for name in ("RTE", "AX-b", "AX-g")}
@@ -198,9 +207,9 @@ def test_wnli_gets_its_majority_and_all_goes_in_one_file(tmp_path):
         (output / name).mkdir(parents=True)
         (output / name / NAMES[name]).write_text(text)
         (output / name / "notes.tsv").write_text("mine")
-    glue._write_submission(
-        tmp_path, output, ["cola", "rte", "qnli"], said.append, glue.GLUE
-    )
+    done = glue._write_majority(tmp_path, output, said.append, glue.GLUE)
+    trained = [output / name for name in ("cola", "rte", "qnli")]
+    submissions.write_zip(output / "glue.zip", [*trained, *done], said.append)
     with zipfile.ZipFile(output / "glue.zip") as archive:
         files = {name: archive.read(name).decode() for name in archive.namelist()}
     assert files == {
@@ -210,8 +219,111 @@ def test_wnli_gets_its_majority_and_all_goes_in_one_file(tmp_path):
     }
     assert "'not_entailment' is all that is said" in said[-2]
     assert said[-1] == f"Wrote {output / 'glue.zip'}: CoLA.tsv, RTE.tsv, WNLI.tsv."
-    submissions.write_zip(tmp_path / "none.zip", [tmp_path / "gone"], said.append)
-    assert not (tmp_path / "none.zip").exists()
+    # That of an earlier run doesn't stay.
+    submissions.write_zip(output / "glue.zip", [tmp_path / "gone"], said.append)
+    assert not (output / "glue.zip").exists()
+    (wnli / "train.tsv").unlink()
+    assert glue._write_majority(tmp_path, output, said.append, glue.GLUE) == []
+    assert said[-1].startswith("wnli is left out: `data` must be the folder of 'wnli'")
+
+
+LABELS = {"mrpc": "Quality", "qqp": "is_duplicate", "stsb": "score"}
+LABELS |= {"mnli": "gold_label", "qnli": "label", "wnli": "label"}
+
+
+def labelled(name, text):
+    """Add labels to a test file of GLUE."""
+    head, *rows = text.splitlines()
+    names = TASKS[name].label_names or ("0",)
+    rows = [f"{row}\t{names[0]}" for row in rows if "broken" not in row]
+    return "\n".join([f"{head}\t{LABELS.get(name, 'label')}", *rows, ""])
+
+
+def write_benchmark(title, folder):
+    """Write all parts of all tasks, and list each task's name and test file."""
+    found = []
+    for name in (glue.OFFICIAL, glue.SUPER_OFFICIAL)[title == "all-superglue"]:
+        place = folder / name
+        place.mkdir(parents=True)
+        if title == "all-superglue":
+            lines, file = LINES[name][0], "test.jsonl"
+            for part in ("train", "val"):
+                write(place, name, lines, f"{part}.jsonl")
+            write(place, name, without_labels(lines), file)
+        else:
+            file, text, *_ = GLUE[name]
+            (place / file).write_text(text)
+            ends = ("_matched", "_mismatched") if name == "mnli" else ("",)
+            for part in ("train", *(f"dev{end}" for end in ends)):
+                (place / f"{part}.tsv").write_text(labelled(name, text))
+        found.append((name, place / file))
+    return found
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("way", [finetuning_heads, finetuning_text])
+@pytest.mark.parametrize("title", glue.BENCHMARKS)
+@pytest.mark.filterwarnings("ignore:.*broken rows")
+def test_all_is_checked_before_the_first_is_trained(title, way, packed, tmp_path):
+    tests = dict(write_benchmark(title, tmp_path / "data"))
+    benchmark, trained, said = glue.BENCHMARKS[title], [], []
+    why_not = functools.partial(
+        finetuning._why_not, way=way, packed=packed, limit=None, tests=True
+    )
+
+    def finetune(task, **kwargs):
+        trained.append(task)
+        return dict.fromkeys(benchmark.official[task], 0.5)
+
+    arguments = (finetune, why_not, tmp_path / "data", tmp_path / "output")
+    found = glue.finetune_all(*arguments, said.append, benchmark)
+    others = {"copa", "wic", "wsc", "multirc", "record"} & {*tests}
+    if way is finetuning_heads:
+        others = {"copa"} & {*tests} if packed else {}
+    assert trained == [name for name in tests if name not in others]
+    assert {*others} == {name for name in found["missing"] if "," not in name}
+    assert all(found["missing"][name].startswith("`") for name in others)
+    for name in trained.copy():
+        text = tests[name].read_text()
+        head = text.splitlines()[0]
+        broken = "{}\n" if name in glue.SUPER_OFFICIAL else f"{head}\n1\n"
+        tests[name].write_text(broken)
+        trained.clear()
+        with pytest.raises(ValueError):
+            glue.finetune_all(*arguments, said.append, benchmark)
+        assert not trained
+        tests[name].write_text(text)
+
+
+@pytest.mark.parametrize("name", GLUE)
+@pytest.mark.filterwarnings("ignore:.*broken rows")
+def test_what_has_labels_is_no_test_part(name, tmp_path):
+    file, text, *_ = GLUE[name]
+    (tmp_path / file).write_text(labelled(name, text))
+    said = []
+    parts = submissions.load_parts(TASKS[name], str(tmp_path), None, said.append)
+    assert not parts
+    assert f"No {NAMES[name]}: the labels of {name!r}" in said[0]
+
+
+def test_folders_of_two_benchmarks(tmp_path):
+    for name in ("rte", "superglue_rte", "SuperGLUE-BoolQ", "CoLA", "cola"):
+        (tmp_path / name).mkdir()
+    first, second = (glue.find_tasks(tmp_path, b)[0] for b in glue.BENCHMARKS.values())
+    assert first == {name: str(tmp_path / name) for name in ("cola", "rte")}
+    assert second["superglue_rte"] == str(tmp_path / "superglue_rte")
+    assert second["boolq"] == str(tmp_path / "SuperGLUE-BoolQ") and len(second) == 2
+    (tmp_path / "rte").rename(tmp_path / "RTE")
+    assert glue.find_tasks(tmp_path)[0]["rte"] == str(tmp_path / "RTE")
+
+
+@pytest.mark.parametrize("name", submissions.FILES)
+def test_diagnostics_have_the_columns_of_what_is_learned(name):
+    for file in submissions.FILES[name]:
+        other = TASKS[file.task or name]
+        assert other.columns == TASKS[name].columns
+        prefixes = [task.prefix or task.name for task in (other, TASKS[name])]
+        assert prefixes[0] == prefixes[1]
 
 
 def test_names_of_folders():
@@ -265,8 +377,10 @@ def test_answers_are_scored_to_the_same_figures(tmp_path):
     official = squad_scores(y, [said[number] for number in numbers])
     assert official["f1"] == pytest.approx(scores["squad_f1"])
     assert official["exact_match"] == pytest.approx(scores["squad_exact_match"])
-    none = [odds[number] > scores["null_threshold"] for number in numbers]
-    assert none == [said[number] == "" for number in numbers]
+    # The official script's default, 1, cuts nothing more.
+    assert all(0 <= share <= 1 for share in odds.values())
+    assert [share > 0.5 for share in odds.values()] == [t == "" for t in said.values()]
+    assert 0 < sum(text == "" for text in said.values())
 
 
 @pytest.mark.slow

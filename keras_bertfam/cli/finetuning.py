@@ -99,7 +99,8 @@ def finetune(
     The point with the best median of the first metric counts; the model of the best
     single run is saved. Beside it are the files with what it says of the test parts,
     as GLUE's and SuperGLUE's sites take them, where the data has such parts, and of
-    SQuAD's questions to validate on the answers, as its official script reads them.
+    SQuAD's questions to validate on the answers, as its official script reads them;
+    not with `as_text`, whose texts have spaces around punctuation.
 
     Args:
         task: name of a task, see `get_task`. `None` for a
@@ -117,7 +118,7 @@ def finetune(
         epochs: sequence of ints, or `None`.
         seeds: sequence of ints. Each setting is trained with each of them.
         sequence_length: int or `None`.
-        limit: int or `None`. Only so many examples of each split.
+        limit: int or `None`. Only so many examples of each split, see `load_examples`.
         load_weights: bool.
         report: function that takes a line of text.
         jit: `jit_compile` of `keras.Model.compile`.
@@ -137,6 +138,7 @@ def finetune(
         A dict of the medians of the metrics and the `settings` that reached them; of
         all tasks, of the `average`, the `tasks` and what is `missing`.
     """
+    way: Any = finetuning_text if as_text else finetuning_heads
     if isinstance(task, str) and task in glue.BENCHMARKS:
         one = functools.partial(
             finetune,
@@ -157,11 +159,13 @@ def finetune(
             as_text=as_text,
             search=search,
         )
+        why_not = functools.partial(
+            _why_not, way=way, packed=packed, limit=limit, tests=output is not None
+        )
         benchmark = glue.BENCHMARKS[task]
-        return glue.finetune_all(one, _check_data, data, output, report, benchmark)
+        return glue.finetune_all(one, why_not, data, output, report, benchmark)
     if output is not None:
         folders.check_destination(output)
-    way: Any = finetuning_text if as_text else finetuning_heads
     own = {"text": text, "label": label, "validation": validation}
     others: dict[str, Any] = {}
     tests: dict[str, Any] = {}
@@ -316,8 +320,23 @@ def _supported(task, way):
     return task
 
 
-def _check_data(task, data):
-    load_parts(get_task(task), data, limit=1, report=lambda line: None)
+def _why_not(task, data, way, packed, limit, tests):
+    """Tell why a task can't be learned, after all of its files have been read."""
+    try:
+        facts = _supported(task, way)
+        if way is finetuning_heads:
+            way.check_packed(facts, packed)
+    except ValueError as error:
+        return str(error)
+    # What is downloaded has no errors.
+    limit = 1 if data is None else limit
+    try:
+        load_parts(facts, data, limit, report=lambda line: None)
+    except FileNotFoundError as error:
+        return str(error)
+    if tests:
+        submissions.load_parts(facts, data, limit, report=lambda line: None)
+    return None
 
 
 def _card(task, scores):

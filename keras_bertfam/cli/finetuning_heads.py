@@ -50,18 +50,9 @@ def make_model(
         ValueError: for a task without classes, a preset without a tokenizer, and
             `packed` with a task or family that doesn't take it.
     """
+    check_packed(task, packed)
     cls = CLASSES[task.kind]
-    if packed and not issubclass(cls.preprocessor_cls, PackedPreprocessor):
-        raise ValueError(
-            f"`packed` must be `False` for tasks of kind {task.kind!r}. Received: "
-            f"packed={packed}, for {task.name!r}."
-        )
     several = task.kind == "multi_label"
-    if packed and several:
-        raise ValueError(
-            "`packed` must be `False` where texts have lists of classes. Received: "
-            f"packed={packed}, for {task.name!r}."
-        )
     arguments: dict[str, Any] = {"multi_label": True} if several else {}
     labelled = issubclass(cls, LabelledTask)
     if labelled:
@@ -97,6 +88,26 @@ def make_model(
 def _settings(config):
     """Pick the constructor's arguments out of a preprocessor's config."""
     return {k: v for k, v in config.items() if k not in ("config_file", "dtype")}
+
+
+def check_packed(task: TaskData, packed: bool) -> None:
+    """Raise a `ValueError` for `packed` with a task that doesn't take it.
+
+    Args:
+        task: `keras_bertfam.datasets.task_data.TaskData`.
+        packed: bool. Whether examples share rows in training.
+    """
+    cls = CLASSES[task.kind]
+    if packed and not issubclass(cls.preprocessor_cls, PackedPreprocessor):
+        raise ValueError(
+            f"`packed` must be `False` for tasks of kind {task.kind!r}. Received: "
+            f"packed={packed}, for {task.name!r}."
+        )
+    if packed and task.kind == "multi_label":
+        raise ValueError(
+            "`packed` must be `False` where texts have lists of classes. Received: "
+            f"packed={packed}, for {task.name!r}."
+        )
 
 
 def prepare(model: Model, examples: datasets.Examples) -> tuple[Any, Any]:

@@ -78,7 +78,7 @@ BENCHMARKS = {NAME: GLUE, "all-superglue": SUPER_GLUE}
 
 def finetune_all(
     finetune: Callable[..., dict[str, Any]],
-    load: Callable[..., Any],
+    why_not: Callable[..., str | None],
     data: Path | None,
     output: Path | None,
     report: Callable[[str], object],
@@ -89,8 +89,9 @@ def finetune_all(
     Args:
         finetune: takes the name of a task, its folder and that for its model, and
             returns the medians of its metrics.
-        load: takes the name of a task and its folder, and raises `FileNotFoundError`
-            if its files are missing; called for all tasks before the first is trained.
+        why_not: takes the name of a task and its folder, and returns why it can't be
+            learned, or `None`; called for all tasks before the first is trained, so
+            that files with errors raise theirs then.
         data: folder with a folder for each task, such as `mrpc` or `MRPC`; `None`
             downloads.
         output: folder for `glue.md`, `glue.json`, the models and `glue.zip` with what
@@ -105,10 +106,9 @@ def finetune_all(
         folders.check_destination(output)
     places, missing = find_tasks(data, benchmark)
     for task, place in list(places.items()):
-        try:
-            load(task, place)
-        except FileNotFoundError as error:
-            missing[task] = str(error)
+        reason = why_not(task, place)
+        if reason is not None:
+            missing[task] = reason
             del places[task]
     if not places:
         raise ValueError(
@@ -118,6 +118,7 @@ def finetune_all(
         )
     for task, reason in missing.items():
         report(f"{task} is left out: {reason}")
+    done = [] if output is None else _write_majority(data, output, report, benchmark)
     results = {}
     for task, place in places.items():
         report(f"{task}:")
@@ -130,20 +131,21 @@ def finetune_all(
             _write(output, found, benchmark)
     report(table(found, benchmark))
     if output is not None:
-        _write_submission(data, output, [*places], report, benchmark)
+        trained = [os.path.join(output, task) for task in places]
+        path = os.path.join(output, f"{benchmark.file}.zip")
+        submissions.write_zip(path, [*trained, *done], report)
     return found
 
 
-def _write_submission(data, output, tasks, report, benchmark):
-    """Put the files for the benchmark's site into one, as it wants them."""
-    folders = [os.path.join(output, task) for task in tasks]
-    if benchmark.by_majority is not None:
-        path = None if data is None else _folders_in(data).get(benchmark.by_majority)
-        folder = os.path.join(output, benchmark.by_majority)
-        if submissions.write_majority(benchmark.by_majority, path, folder, report):
-            folders.append(folder)
-    path = os.path.join(output, f"{benchmark.file}.zip")
-    submissions.write_zip(path, folders, report)
+def _write_majority(data, output, report, benchmark):
+    """Write the file of what isn't learned, and list the folder that it is in."""
+    name = benchmark.by_majority
+    if name is None:
+        return []
+    folder = os.path.join(output, name)
+    path = None if data is None else _folder_of(name, data)
+    written = submissions.write_majority(name, path, folder, report)
+    return [folder] if written else []
 
 
 def find_tasks(
@@ -167,16 +169,19 @@ def find_tasks(
             "`data` must be a folder with a folder for each task of "
             f"{benchmark.title}. Received: {os.fspath(data)!r}."
         )
-    paths = _folders_in(data)
-    found = {task: paths.get(submissions.folder_name(task), "") for task in official}
-    places = {task: path for task, path in found.items() if os.path.isdir(path)}
+    found = {task: _folder_of(task, data) for task in official}
+    places = {task: path for task, path in found.items() if path is not None}
     return places, {task: "no folder" for task in official if task not in places}
 
 
-def _folders_in(data):
-    """Give what is in a folder by names like those of tasks, which themselves win."""
+def _folder_of(task, data):
+    """Find the folder of a task, by its own name or one like it, or give `None`."""
+    # What has the name of another task comes last.
     names = sorted(os.listdir(data), key=lambda name: (name in TASKS, name))
-    return {submissions.folder_name(n): os.path.join(data, n) for n in names}
+    reduced = submissions.folder_name(task)
+    like = [n for n in names if submissions.folder_name(n) == reduced]
+    paths = [os.path.join(data, name) for name in (task, *like)]
+    return next(filter(os.path.isdir, paths), None)
 
 
 def summary(

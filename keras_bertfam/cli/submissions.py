@@ -7,10 +7,11 @@ import collections
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from keras_bertfam import datasets, metrics
@@ -104,7 +105,8 @@ def load_parts(
         task: the task that is learned.
         data: its folder, or `None` to download.
         limit: int or `None`. Only so many examples of each.
-        report: function that takes a line of text: which part isn't there.
+        report: function that takes a line of text: which part isn't there, or has
+            labels, which those of the sites don't, but for diagnostics.
 
     Returns:
         Dict from names of files to `Examples`, in the order of `FILES`; an empty one
@@ -115,9 +117,18 @@ def load_parts(
         of, split = task if file.task is None else TASKS[file.task], file.split
         try:
             place = _place(of, data, file)
-            parts[file.name] = datasets.load_examples(of, split, place, limit)
-        except FileNotFoundError:
-            report(f"No {file.name}: there is no file of {of.name!r}, split {split!r}.")
+            part = datasets.load_examples(of, split, place, limit)
+        except FileNotFoundError as error:
+            report(f"No {file.name}: {error}")
+            continue
+        if file.task is None and part.y is not None:
+            # Such as ALPS's of SST-2, which is what is validated on.
+            report(
+                f"No {file.name}: the labels of {of.name!r}, split {split!r}, are there"
+                ", so it isn't what the site asks for."
+            )
+            continue
+        parts[file.name] = part
     return parts
 
 
@@ -126,11 +137,12 @@ def _place(task, data, file):
     if data is None or not file.folders:
         return data
     names = [name for each in task.layouts for name in each[file.split]]
-    if any(os.path.exists(os.path.join(data, name)) for name in names):
-        return data
     parent = os.path.dirname(os.path.abspath(data))
     beside = [n for n in sorted(os.listdir(parent)) if folder_name(n) in file.folders]
-    return os.path.join(parent, beside[0]) if beside else data
+    for folder in (data, *(os.path.join(parent, n) for n in beside)):
+        if any(os.path.exists(os.path.join(folder, name)) for name in names):
+            return folder
+    return data
 
 
 def remove_old(folder: Path) -> None:
@@ -229,7 +241,7 @@ def write_majority(
         report: function that takes a line of text.
 
     Returns:
-        bool: whether there was data.
+        bool: whether there was data; what isn't there is reported.
     """
     task = TASKS[name]
     if data is None:
@@ -237,7 +249,11 @@ def write_majority(
     parts = load_parts(task, data, None, report)
     if not parts:
         return False
-    train = datasets.load_examples(task, "train", data)
+    try:
+        train = datasets.load_examples(task, "train", data)
+    except FileNotFoundError as error:
+        report(f"{name} is left out: {error}")
+        return False
     ((most, _),) = collections.Counter(train.y or ()).most_common(1)
     os.makedirs(folder, exist_ok=True)
     write(task, parts, lambda examples: [most] * len(examples), folder, report)
@@ -252,10 +268,13 @@ def write_zip(
     """Put the files for a benchmark's site into one, without folders.
 
     Args:
-        path: of the file; none is written where there is nothing to be in it.
+        path: of the file. One of an earlier run is removed, and none is written where
+            there is nothing to be in it.
         folders: those of the tasks' models.
         report: function that takes a line of text.
     """
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(path)
     found = {
         name: os.path.join(folder, name)
         for folder in folders
@@ -281,7 +300,9 @@ def write_answers(
     """Write answers to questions, as SQuAD's official script reads them.
 
     `predictions.json` has the text for each question's `id`, and `null_odds.json`, of a
-    model with a `null_threshold`, the odds of there being none.
+    model with a `null_threshold`, the probability of there being none: the sigmoid of
+    the odds less the threshold. The texts are cut at the threshold already, and the
+    script's default, which cuts above 1, leaves them as they are.
 
     Args:
         model: a `SpanQuestionAnswering`.
@@ -290,11 +311,12 @@ def write_answers(
         report: function that takes a line of text.
     """
     answers = model.predict(examples.x, verbose=0)
-    said: Sequence[tuple[str, str]] = [(PREDICTIONS, "text")]
+    said: dict[str, list[Any]] = {PREDICTIONS: [answer["text"] for answer in answers]}
     if model.null_threshold is not None:
-        said = [*said, (NULL_ODDS, "no_answer_odds")]
-    for name, key in said:
-        values = [answer[key] for answer in answers]
+        odds = [answer["no_answer_odds"] - model.null_threshold for answer in answers]
+        # A sigmoid that takes infinity, the odds where no span is found.
+        said[NULL_ODDS] = [(1 + math.tanh(each / 2)) / 2 for each in odds]
+    for name, values in said.items():
         content = dict(zip(examples.ids or (), values, strict=True))
         text = json.dumps(content, ensure_ascii=False, indent=1)
         write_text(os.path.join(folder, name), text + "\n")

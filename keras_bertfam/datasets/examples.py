@@ -42,6 +42,9 @@ class Examples:
         candidates: of `"candidates"` list of tuples of a text, which may be the
             answer, and a list of those that are right; else `None`.
 
+    Raises:
+        ValueError: of `"candidates"` for examples without `candidates`.
+
     Example:
 
     ```python
@@ -60,13 +63,29 @@ class Examples:
     titles: list[str] | None = None
     candidates: list[tuple[str, list[str]]] | None = None
 
+    def __post_init__(self) -> None:
+        if self.task.kind == "candidates" and self.candidates is None:
+            raise ValueError(
+                f"`candidates` must be given for examples of {self.task.name!r}, of "
+                "kind 'candidates'. Received: None."
+            )
+
     def __len__(self) -> int:
         return len(_first(self.x))
 
     @checked
     def take(self, count: int) -> Self:
-        """Take the first `count` examples."""
-        return self[:count]
+        """Take the first `count` examples, or all those of as many questions.
+
+        Raises:
+            ValueError: where several examples are of a question, for those without
+                `ids`.
+        """
+        if self.task.kind not in BY_QUESTION:
+            return self[:count]
+        questions = self._questions()
+        taken = {*[*dict.fromkeys(questions)][:count]}
+        return self._where([question in taken for question in questions])
 
     def __getitem__(self, chosen: slice) -> Self:
         """Select the examples of a slice."""
@@ -101,7 +120,7 @@ class Examples:
             A list of a list for each question, in the order of the examples.
 
         Raises:
-            ValueError: for examples without `ids`.
+            ValueError: for examples without `ids`, or with such as name no question.
 
         Example:
 
@@ -123,6 +142,12 @@ class Examples:
             raise ValueError(
                 f"Examples of {self.task.name!r} must have numbers as `idx`, such as "
                 "'question-answer'. Received: none, or the same twice."
+            )
+        plain = [number for number in self.ids if "-" not in number]
+        if plain:
+            raise ValueError(
+                f"Examples of {self.task.name!r} must have numbers as `idx`, such as "
+                f"'question-answer'. Received: {plain[0]!r}."
             )
         return [number.rpartition("-")[0] for number in self.ids]
 
@@ -235,12 +260,13 @@ def _map(function, x):
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 
 
-def _check_columns(task, records):
+def _check_columns(task, records, *others):
+    columns = [*task.columns, *others]
     for record in records:
-        missing = [name for name in task.columns if name not in record]
+        missing = [name for name in columns if name not in record]
         if missing:
             raise ValueError(
-                f"Examples of {task.name!r} must have {list(task.columns)}. Missing: "
+                f"Examples of {task.name!r} must have {columns}. Missing: "
                 f"{missing}. Received: {sorted(record)}."
             )
 
@@ -341,9 +367,11 @@ def _ids(records):
 
 
 def _arrange_candidates(task, records, place):
-    examples = _with_labels(_class_number)(task, records, place)
+    _check_columns(task, records, "candidate")
+    labels = _labels(task, records, _class_number, place)
     candidates = [record["candidate"] for record in records]
-    return dataclasses.replace(examples, candidates=candidates)
+    x, ids = _columns(task, records), _ids(records)
+    return Examples(x, labels, task, ids, candidates=candidates)
 
 
 def _arrange_questions(task, records, place):

@@ -63,7 +63,8 @@ def load_examples(
             list, or an object a line), SQuAD's format, CSV or Parquet with its columns,
             CoNLL, or CSV if of choices.
             `None` loads by name with `tensorflow_datasets`, which downloads.
-        limit: int or `None`. Only the first so many.
+        limit: int or `None`. Only the first so many; of a task with several examples
+            for a question, such as MultiRC and ReCoRD, all those of so many questions.
         text: of a table: name of the column with the texts, or a tuple of two, for
             pairs, or for the question and its context; an empty text of a CSV file is
             a text. `None`, in CoNLL's files,
@@ -189,7 +190,9 @@ def _load_task(task, split, data, limit):
                 stacklevel=4,
             )
     if task.super_glue:
-        records = _prepared(task, records)
+        # Of MultiRC's records several are of a question; `take` keeps them together.
+        whole = limit is None or task.kind == "answer_sets"
+        records = _prepared(task, records if whole else records[:limit])
     examples = arrange(task, records)
     if not len(examples):
         raise ValueError(f"{task.name!r}, split {split!r}: no example in it.")
@@ -238,9 +241,15 @@ def _from_tfds(task, split, limit):
     records = []
     for source in task.source:
         dataset = tfds.load(source, split=name)
-        if limit is not None:
+        # SuperGLUE's are cut once they are sorted, for some belong together.
+        if limit is not None and not task.super_glue:
             dataset = dataset.take(limit)
         records += map(tables.decoded, tfds.as_numpy(dataset))
+    # What is prepared there is shuffled. AX-g's pairs are neighbours in its file.
+    if all(
+        isinstance(k, int) for record in records for k in super_glue.numbers(record)
+    ):
+        records.sort(key=super_glue.numbers)
     return records
 
 

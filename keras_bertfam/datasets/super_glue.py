@@ -1,6 +1,7 @@
 """SuperGLUE's lines of JSON, and its records in the form that tasks take."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from keras_bertfam.datasets import files
 from keras_bertfam.types import Config, Path
@@ -79,6 +80,7 @@ _QUESTIONS = {
     "effect": "What happened as a result?",
 }
 _PLACEHOLDER = "@placeholder"
+_LEVELS = ("paragraph", "passage", "question", "query", "answer")
 
 
 def read(name: str, path: Path) -> list[Config]:
@@ -126,7 +128,8 @@ def prepare(name: str, record: Config) -> list[Config]:
     - ReCoRD's query gives a record for each entity, which is in the placeholder's
       place;
     - WiC's sentences are one text with the word marked in both, and WSC's two spans
-      are places in its text, counted in characters.
+      are places in its text, counted in characters;
+    - AX-b's sentences have RTE's names, as RTE's models answer it.
 
     Args:
         name: str, of a task with `super_glue`.
@@ -152,6 +155,29 @@ def prepare(name: str, record: Config) -> list[Config]:
     appendix B; jiant.
     """
     return [*_PREPARED.get(name, _as_it_is)(record)]
+
+
+def numbers(record: Config) -> list[Any]:
+    """List the numbers that a record has as its `idx`, from the outermost in.
+
+    Args:
+        record: dict, a record of `tensorflow_datasets` of GLUE or SuperGLUE.
+
+    Returns:
+        A list: of MultiRC those of passage, question and answer, of ReCoRD those of
+        passage and query, else of a single number; `[None]` for a record without.
+
+    Example:
+
+    ```python
+    from keras_bertfam.datasets import super_glue
+    super_glue.numbers({"idx": {"query": 9, "passage": 3}})  # [3, 9]
+    ```
+    """
+    number = record.get("idx")
+    if not isinstance(number, dict):
+        return [number]
+    return [number[level] for level in _LEVELS if level in number]
 
 
 def _check(value, form, where):
@@ -229,9 +255,7 @@ def _prepared_copa(record):
 
 
 def _prepared_multirc(record):
-    number = "-".join(
-        f"{record['idx'][k]}" for k in ("paragraph", "question", "answer")
-    )
+    number = "-".join(map(str, numbers(record)))
     answer = f"{record['question']} {record['answer']}"
     yield {**record, "answer": answer, "idx": number}
 
@@ -240,7 +264,7 @@ def _prepared_record(record):
     query, answers = record["query"], record["answers"]
     if _PLACEHOLDER not in query:
         raise ValueError(f"A query must have a {_PLACEHOLDER}. Received: {query!r}.")
-    question = f"{record['idx']['passage']}-{record['idx']['query']}"
+    question = "-".join(map(str, numbers(record)))
     for number, entity in enumerate(record["entities"]):
         yield {
             "passage": record["passage"],
@@ -269,6 +293,11 @@ def _prepared_wsc(record):
         for k in (1, 2)
     )
     yield {**record, "first": first, "second": second}
+
+
+def _prepared_ax_b(record):
+    first, second = record["sentence1"], record["sentence2"]
+    yield {**record, "premise": first, "hypothesis": second}
 
 
 def _span_of_words(text, index, span):
@@ -307,4 +336,5 @@ _PREPARED = {
     "record": _prepared_record,
     "wic": _prepared_wic,
     "wsc": _prepared_wsc,
+    "ax_b": _prepared_ax_b,
 }

@@ -203,14 +203,14 @@ _ALL = (
         _PAIR,
         label_names=("not_equivalent", "equivalent"),
         metrics=("f1", "accuracy"),
-        # The corpus itself has two parts.
+        # The corpus itself has two parts; it lies beside GLUE's three.
         layouts=(
+            _TSV,
             {
                 "train": ("msr_paraphrase_train.txt",),
                 "validation": ("msr_paraphrase_test.txt",),
                 "test": ("msr_paraphrase_test.txt",),
             },
-            _TSV,
         ),
         header=("label", "id1", "id2", "sentence1", "sentence2"),
         renamed={
@@ -523,12 +523,12 @@ def _super_glue(name, kind, source, columns, label_names, **kwargs):
     return TaskData(name, kind, (f"super_glue/{source}",), columns, **more | kwargs)
 
 
-def _diagnostics(name, file, columns, metrics):
-    """Make a test part for models of RTE."""
+def _diagnostics(name, file, metrics):
+    """Make a test part for models of RTE, whose columns it has."""
     more = {"splits": {"test": "test"}, "layouts": ({"test": (f"{file}.jsonl",)},)}
     more |= {"metrics": metrics, "prefix": "rte"}
     source = name.replace("_", "")
-    return _super_glue(name, "classification", source, columns, _ENTAILMENT, **more)
+    return _super_glue(name, "classification", source, _NLI_PAIR, _ENTAILMENT, **more)
 
 
 _NLI_PAIR = ("premise", "hypothesis")
@@ -560,8 +560,8 @@ _SUPER_GLUE = (
     # The states of both words, or of noun and pronoun, are compared.
     _super_glue("wic", "relations", "wic", _SPANS, _TRUTH, metrics=("accuracy",)),
     _super_glue("wsc", "relations", "wsc.fixed", _SPANS, _TRUTH, metrics=("accuracy",)),
-    _diagnostics("ax_b", "AX-b", _PAIR, ("matthews",)),
-    _diagnostics("ax_g", "AX-g", _NLI_PAIR, ("accuracy", "gender_parity")),
+    _diagnostics("ax_b", "AX-b", ("matthews",)),
+    _diagnostics("ax_g", "AX-g", ("accuracy", "gender_parity")),
 )
 
 TASKS = {task.name: task for task in (*_ALL, *_SCIENCE, *_SUPER_GLUE)}

@@ -69,13 +69,15 @@ class TaskMetrics(keras.callbacks.Callback):
         """Compute the metrics of a model, by default of the one being trained.
 
         Args:
-            model: a fine-tuning task, or `None`.
+            model: a fine-tuning task, an `Ensemble`, whose answers to questions
+                count as they are, or `None`.
 
         Returns:
             Dict from names to floats.
         """
         model, examples = model or self.model, self.examples
-        if not _has_unanswerable(examples):
+        tuned = hasattr(model, "tune_null_threshold")  # an `Ensemble` isn't
+        if not (tuned and _has_unanswerable(examples)):
             predictions = predicted_labels(model, examples, self.batch_size)
             return compute_metrics(self.metrics, examples.targets, predictions)
         answers = model.predict(examples.x, batch_size=self.batch_size, verbose=0)
@@ -103,7 +105,7 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
     """Predict examples with a fine-tuning task, in the form of `Examples.targets`.
 
     Args:
-        model: a fine-tuning task.
+        model: a fine-tuning task, or an `Ensemble`.
         examples: `keras_bertfam.datasets.Examples`.
         batch_size: int.
 
@@ -126,7 +128,12 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
         trees = model.parse(examples.x, batch_size)
         return [[(head, name) for _, head, name in words] for words in trees]
     if kind == "multi_label":
-        rows = model.classify(examples.x, batch_size)
+        if hasattr(model, "classify"):
+            rows = model.classify(examples.x, batch_size)
+        else:  # an `Ensemble`, which predicts probabilities
+            shares = model.predict(examples.x, batch_size=batch_size, verbose=0)
+            names = model.label_names or range(shares.shape[1])
+            rows = [zip(names, row, strict=True) for row in shares]
         return [[label for label, p in row if p >= 0.5] for row in rows]
     outputs = np.asarray(model.predict(examples.x, batch_size=batch_size, verbose=0))
     if kind == "regression":

@@ -1,5 +1,6 @@
 """SuperGLUE's tasks from files of the original's format, and their metrics."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam.datasets import load_examples, super_glue
-from keras_bertfam.datasets.task_data import TASKS
+from keras_bertfam.datasets.examples import arrange
+from keras_bertfam.datasets.task_data import TASKS, TaskData
 from keras_bertfam.metrics import TaskMetrics, compute_metrics, squad_scores
 from keras_bertfam.metrics.callback import predicted_labels
 
@@ -265,7 +267,9 @@ def test_original_files(name, tmp_path):
     write(tmp_path, name, lines)
     examples = load_examples(name, split, tmp_path)
     assert (examples.x, examples.y, examples.ids) == (x, y, numbers)
-    assert load_examples(name, split, tmp_path, limit=1).ids == numbers[:1]
+    # Of questions with several examples all of the first one.
+    first = {"multirc": 2, "record": 3}.get(name, 1)
+    assert load_examples(name, split, tmp_path, limit=1).ids == numbers[:first]
     write(tmp_path, name, without_labels(lines), "test.jsonl")
     examples = load_examples(name, "test", tmp_path)
     assert (examples.x, examples.y, examples.targets) == (x, None, None)
@@ -378,6 +382,56 @@ def test_loads_by_name(name, tmp_path):
     assert (examples.x, examples.y, examples.ids) == (x, y, numbers)
 
 
+def rows_of(name, folder):
+    """Give records of `tensorflow_datasets`, and the examples of such a file."""
+    task, numbers = TASKS[name], (2, 3, 10)
+    if not task.super_glue:
+        rows = [{column: "x" for column in task.columns} for _ in numbers]
+        rows = [{**r, "label": 0, "idx": k} for r, k in zip(rows, numbers, strict=True)]
+        return rows, arrange(task, rows)
+    line = LINES[name][0][0]
+    write(folder, name, [changed(line, ("idx",), k) for k in numbers])
+    file = folder / FILES.get(name, "val.jsonl")
+    return super_glue.read(name, file), load_examples(name, data=file)
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, t in TASKS.items() if "glue/" in "".join(t.source)]
+)
+def test_records_that_are_shuffled_are_sorted(name, tmp_path, monkeypatch):
+    tfds = pytest.importorskip("tensorflow_datasets")
+    rows, examples = rows_of(name, tmp_path)
+    monkeypatch.setattr(
+        tfds, "load", lambda *args, **kwargs: tf.data.Dataset.range(len(rows))
+    )
+    order = np.random.default_rng(0).permutation(len(rows))
+    order = order if list(order) != sorted(order) else order[::-1]
+
+    def as_numpy(dataset):
+        return [rows[order[number]] for number in dataset.as_numpy_iterator()]
+
+    monkeypatch.setattr(tfds, "as_numpy", as_numpy)
+    (split, *_) = sorted(TASKS[name].splits)
+    found = load_examples(name, split)
+    assert (found.x, found.ids) == (examples.x, examples.ids)
+    if TASKS[name].super_glue:  # questions and pairs are whole
+        some = load_examples(name, split, limit=2)
+        assert some.ids == examples.take(2).ids
+        assert len(some) == {"multirc": 3, "record": 6}.get(name, 2)
+
+
+@pytest.mark.parametrize("name", sorted({*LINES} - {"multirc"}))
+def test_what_a_limit_leaves_out_is_not_prepared(name, tmp_path, monkeypatch):
+    prepared, prepare = [], super_glue.prepare
+    monkeypatch.setattr(
+        super_glue, "prepare", lambda *row: prepared.append(row) or prepare(*row)
+    )
+    write(tmp_path, name, LINES[name][0] * 5)
+    path = tmp_path / FILES.get(name, "val.jsonl")
+    load_examples(name, data=path, limit=1)
+    assert len(prepared) == 1
+
+
 class Model:
     """Gives the outputs it is told, whatever the examples."""
 
@@ -430,7 +484,33 @@ def test_parts_of_a_question_stay_together(tmp_path):
     )
     assert len(first) == len(second) == 3 == len(first.candidates)
     with pytest.raises(ValueError, match="must have numbers as `idx`"):
-        type(first)(first.x, first.y, first.task).by_question(first.y)
+        dataclasses.replace(first, ids=None).by_question(first.y)
+    with pytest.raises(ValueError, match="must have numbers as `idx`.*'3'"):
+        dataclasses.replace(first, ids=["3", "4", "5"]).by_question(first.y)
+    with pytest.raises(ValueError, match="`candidates` must be given.*'record'"):
+        type(first)(first.x, first.y, first.task)
+
+
+def test_questions_of_ones_own(tmp_path):
+    path = tmp_path / "mine.jsonl"
+
+    def load(kind, *records, **kwargs):
+        rows = [{"a": "x", "b": "y", "label": 1, **record} for record in records]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        task = TaskData("mine", kind, columns=("a", "b"), label_names=("no", "yes"))
+        return load_examples(task, data=path, **kwargs)
+
+    rows = [{"idx": k} for k in ("p-0", "q-0", "p-1")]
+    assert load("answer_sets", *rows).targets == [[1, 1], [1]]
+    assert load("answer_sets", *rows, limit=1).ids == ["p-0", "p-1"]
+    with pytest.raises(ValueError, match="'mine' must have numbers as `idx`.*'7'"):
+        _ = load("answer_sets", {"idx": 7}, {"idx": 8}).targets
+    with pytest.raises(
+        ValueError, match=r"'mine' must have .*Missing: \['candidate'\]"
+    ):
+        load("candidates", *rows)
+    rows = [{**row, "candidate": [row["idx"], ["p-1"]]} for row in rows]
+    assert load("candidates", *rows).targets == [{"text": ["p-1"]}] * 2
 
 
 def test_metrics_are_those_of_their_definitions():

@@ -1,6 +1,7 @@
 """What several models of one task predict, made one prediction, and told."""
 
 import collections
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -81,7 +82,8 @@ def merged_answers(
 
     An answer at a place has the mean of the probabilities that the models give it, 0
     where a model doesn't list it. There is none where the mean of the models' odds of
-    that, each less the model's threshold, is above 0.
+    that, each less the model's threshold, is above 0; a model that finds no span has
+    infinite odds, which count only where all models' are.
 
     Args:
         answers: sequence of dicts, what `SpanQuestionAnswering.predict` of each model
@@ -115,12 +117,11 @@ def merged_answers(
         {"text": text, "start": a, "end": b, "score": share, "probability": share}
         for (text, a, b), share in sorted(shares.items(), key=lambda pair: -pair[1])
     ]
-    odds = np.mean(
-        [
-            answer["no_answer_odds"] - (threshold or 0.0)
-            for answer, threshold in zip(answers, thresholds, strict=True)
-        ]
-    )
+    each_odds = [
+        answer["no_answer_odds"] - (threshold or 0.0)
+        for answer, threshold in zip(answers, thresholds, strict=True)
+    ]
+    odds = np.mean([*filter(math.isfinite, each_odds)] or each_odds)
     spans = [each for each in n_best if each["start"] >= 0]
     if not spans or (None not in thresholds and odds > 0):
         none = {"text": "", "start": -1, "end": -1}

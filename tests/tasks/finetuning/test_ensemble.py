@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 from keras_bertfam import tasks
 from keras_bertfam.cli.app import app
 from keras_bertfam.datasets import Examples
-from keras_bertfam.datasets.task_data import TaskData
+from keras_bertfam.datasets.task_data import TASKS, TaskData
 from keras_bertfam.metrics import TaskMetrics
+from keras_bertfam.metrics.callback import predicted_labels
 from keras_bertfam.tasks.finetuning.merging import merged_answers
 from tests import tiny_fine_tuning as tiny
 from tests import tiny_questions
@@ -98,6 +99,23 @@ def test_numbers_and_choices_are_averaged():
     assert [row["label"] for row in said] == [*np.mean(outputs, 0).argmax(1)]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [["bad", "good", "fair"], None])
+def test_lists_of_classes_are_scored(names):
+    kwargs = {"num_classes": 3} if names is None else {"label_names": names}
+    models = [
+        make(tasks.TextClassifier, seed=k, multi_label=True, **kwargs) for k in (2, 3)
+    ]
+    both = tasks.Ensemble(models)
+    chosen = both.predict(TEXTS) >= 0.5
+    assert 0 < chosen.sum() < chosen.size
+    known = names or range(3)
+    y = [[known[k] for k in np.flatnonzero(row)] for row in chosen]
+    examples = Examples(TEXTS, y, TaskData("own", "multi_label", label_names=names))
+    assert predicted_labels(both, examples) == y
+    assert TaskMetrics(examples).compute(both) == {"micro_f1": 1.0}
+
+
 def answer(odds, *best):
     names = ("text", "start", "end", "probability")
     n_best = [dict(zip(names, each, strict=True)) for each in best]
@@ -128,6 +146,11 @@ def test_lists_of_answers_are_merged():
     empty = answer(float("inf"), ("", -1, -1, 1.0))  # of an empty context
     said = merged_answers([empty, empty], [None, None])
     assert (said["text"], said["start"], said["score"]) == ("", -1, 1.0)
+    assert said["no_answer_odds"] == float("inf")
+    # A model without a span doesn't silence the other.
+    for pair, thresholds in (([one, empty], [0.5, 0.0]), ([empty, one], [0.0, 0.5])):
+        said = merged_answers(pair, thresholds)
+        assert (said["text"], said["no_answer_odds"]) == ("a mat", -3.5)
 
 
 @pytest.mark.slow
@@ -147,6 +170,11 @@ def test_questions():
     alone = first.predict(x, verbose=0)
     assert [one["text"] for one in found] == [one["text"] for one in alone]
     assert sum(one["text"] == "" for one in found) == 6
+    # The answers count as they are, without a threshold for these questions.
+    y = [{"text": [one["text"]] if one["text"] else []} for one in found]
+    examples = Examples(x, y, TASKS["squad_v2"])
+    scores = TaskMetrics(examples).compute(tasks.Ensemble([first, first]))
+    assert scores == {"squad_f1": 100.0, "squad_exact_match": 100.0}
     with pytest.raises(ValueError, match="must all have a `null_threshold`"):
         tasks.Ensemble([first, tiny_questions.make_model()])
 
