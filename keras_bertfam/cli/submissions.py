@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from keras_bertfam import datasets, metrics
+from keras_bertfam import datasets, metrics  # load when they are used: quote types
 from keras_bertfam.datasets.task_data import TASKS, TaskData
 from keras_bertfam.types import Model, Path
 from keras_bertfam.whole_files import write_text, written_aside
@@ -98,7 +98,7 @@ def load_parts(
     data: Path | None,
     limit: int | None,
     report: Callable[[str], object],
-) -> dict[str, datasets.Examples]:
+) -> "dict[str, datasets.Examples]":
     """Load the parts that a benchmark's site wants answers to.
 
     Args:
@@ -154,8 +154,8 @@ def remove_old(folder: Path) -> None:
 
 def write(
     task: TaskData,
-    parts: Mapping[str, datasets.Examples],
-    predict: Callable[[datasets.Examples], list[Any]],
+    parts: "Mapping[str, datasets.Examples]",
+    predict: "Callable[[datasets.Examples], list[Any]]",
     folder: Path,
     report: Callable[[str], object],
 ) -> None:
@@ -293,7 +293,7 @@ def write_zip(
 
 def write_answers(
     model: Model,
-    examples: datasets.Examples,
+    examples: "datasets.Examples",
     folder: Path,
     report: Callable[[str], object],
 ) -> None:
