@@ -63,8 +63,6 @@ MODELS = {
 MORE_MODELS = {
     **{name: electra(name) for name in ("electra_15", "replace_mlm", "all_tokens_mlm")},
     **{name: of_task(name) for name in every_task.FINE_TUNING},
-    **{name: of_task(name) for name in ("MaskedAutoencoder", "DenoisingAutoencoder")},
-    "diffusion": of_task("MaskedDiffusionLM"),
     "conditional_spans": of_task("SpanQuestionAnswering", end_head="conditional"),
     "texts_beside_a_class": of_task("TextClassifier", "openai-gpt", lm_weight=0.5),
     "texts_beside_a_choice": of_task("MultipleChoice", "openai-gpt", lm_weight=0.5),

@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_bertfam.analysis.report import Report
 from keras_bertfam.arguments import checked
+from keras_bertfam.layers.heads.heads import MaskedLMHead
 from keras_bertfam.layers.heads.vocabulary_logits import LanguageModelHead
 from keras_bertfam.parsing import decoded, parse_json_lines, read_text
 from keras_bertfam.tasks.generation.causal_lm_preprocessor import (
@@ -217,7 +218,8 @@ def likelihood_of(task: Model) -> Callable[..., tuple[np.ndarray, np.ndarray]] |
 
 def _reads_from_left_to_right(task):
     causal = getattr(getattr(task, "backbone", None), "causal", False)
-    return causal and isinstance(getattr(task, "head", None), LanguageModelHead)
+    heads = (LanguageModelHead, MaskedLMHead)  # the latter in ModernBERT's decoder
+    return causal and isinstance(getattr(task, "head", None), heads)
 
 
 def encoded_rows(

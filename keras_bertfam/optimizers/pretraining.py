@@ -84,7 +84,8 @@ def pretraining_optimizer(
             code.
         power: Float, see `WarmupPolynomialDecay`, and so the next two.
         decay_steps: Int or float.
-        end_share: Float, the share of the peak that is left at the end.
+        end_share: Float, the share of the peak that is left at the end; of a schedule
+            that has an end.
         warmup_bounds: Pair of ints or `None`.
         **kwargs: Other arguments of the optimizer, such as
             `gradient_accumulation_steps`.
@@ -112,7 +113,15 @@ def pretraining_optimizer(
             f"`optimizer` must be one of {[*OPTIMIZERS]}. "
             f"Received: optimizer={optimizer!r}."
         )
-    if not isinstance(learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+    is_schedule = isinstance(
+        learning_rate, keras.optimizers.schedules.LearningRateSchedule
+    )
+    if end_share and (is_schedule or schedule_form in ("constant", "rsqrt")):
+        raise ValueError(
+            "`end_share` must be 0 for a schedule of your own and for the forms "
+            f"'constant' and 'rsqrt'. Received: {end_share}."
+        )
+    if not is_schedule:
         check_rate("learning_rate", learning_rate)
         if schedule_form == "constant":
             learning_rate = float(learning_rate)

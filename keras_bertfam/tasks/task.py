@@ -261,10 +261,11 @@ class PretrainingTask(
         unused = [] if self.has_global_tokens else global_variables(self.backbone)
         if not self.reads_pooler:
             unused = unused + pooler_variables(self.backbone)
-        return unused + self._unread_output_table()
+        return unused + self.unread_output_table(self.backbone)
 
-    def _unread_output_table(self):
-        embedding = getattr(self.backbone, "token_embedding", None)
+    def unread_output_table(self, backbone: Model) -> list[keras.Variable]:
+        """List the output table of a backbone, unless a head computes logits by it."""
+        embedding = getattr(backbone, "token_embedding", None)
         table = getattr(embedding, "reverse_embeddings", None)
         read = any(
             isinstance(layer, TiedLogits) and layer.token_embedding is embedding

@@ -18,6 +18,7 @@ from keras_bertfam.presets.checkpoints.source import CheckpointError, Checkpoint
 from keras_bertfam.presets.converting import configs
 from keras_bertfam.presets.converting.heads import (
     BACKBONE,
+    LANGUAGE_MODELS,
     class_names,
     counterpart,
     is_other_head,
@@ -265,9 +266,9 @@ def fill_heads(
                 configs.check_head(source, required)
         filled = _fill(head, weights, task.backbone, report, label=f"{attribute}.")
         loaded |= filled
+        if filled and role in LANGUAGE_MODELS and hasattr(head, "activation"):
+            check_activation(head, source, report)
         if role == "masked_lm":
-            if filled:
-                check_activation(head, source, report)
             check_copies(report)
         if role in ("causal_lm", "seq2seq_lm"):
             check_copies(report)

@@ -68,8 +68,10 @@ def export_to_transformers(
     family, config = family_and_config(backbone)
     ours = checked_counterpart(model, family)
     table = transformers_tables()[family]
-    if "masked_lm" in ours.heads:
-        head = getattr(model, ours.heads["masked_lm"])
+    for role in ours.heads.keys() & LANGUAGE_MODELS:
+        head = getattr(model, ours.heads[role])
+        if not hasattr(head, "activation"):
+            continue
         if note := activation_note(head, table.head_activation):
             warn(note)
     if getattr(model, "decoder_positions", None) is not None:
@@ -102,7 +104,8 @@ def export_to_transformers(
                 **config,
                 **{k: v for k, v in ids.items() if config.get(k) is None},
             }
-        config |= {k: v for k, v in table.needed.items() if config.get(k) is None}
+        unsaid = [k for k in table.needed if k in config and config[k] is None]
+        config |= {k: table.needed[k] for k in unsaid}
         config |= {"architectures": [architecture], "dtype": min(dtypes)}
         text = json.dumps(config, indent=2, sort_keys=True)
         pathlib.Path(folder, "config.json").write_text(text + "\n", "utf-8")

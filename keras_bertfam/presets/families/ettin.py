@@ -42,29 +42,35 @@ def pretraining(kind: str) -> dict[str, PretrainingRecipe]:
         "400m": (5e-4, 1e-5, 420),
         "1b": (5e-4, 5e-5, 420),
     }
-    found = {f"ettin_{kind}_{n}_en": _recipe(kind, *run) for n, run in runs.items()}
+    found = {
+        f"ettin_{kind}_{name}_en": _recipe(kind, *run, shorter=name == "1b")
+        for name, run in runs.items()
+    }
     return {"": found[f"ettin_{kind}_150m_en"], **found}
 
 
-def _recipe(kind, rate, weight_decay, warmup_steps):
+def _recipe(kind, rate, weight_decay, warmup_steps, shorter):
     """Give the recipe of a size, and of the two phases of longer rows after it.
 
-    Steps are those of full rows: 1.7 T, 250 B and 50 B tokens. In both phases the rate
+    Steps are those of full rows: 1.7 T, 250 B and 50 B tokens, or a third of the last
+    two. In both phases the rate
     falls from the first step to the last. The published optimizer is StableAdamW, which
     bounds updates where clipping bounds gradients.
     """
     masked = kind == "encoder"
+    steps, last_steps = (2_260, 450) if shorter else (6_800, 1_360)
+    tokens, last_tokens = (83, 17) if shorter else (250, 50)
     paper = "Weller et al., 2025; JHU-CLSP/ettin-encoder-vs-decoder, pretraining"
     longer = PretrainingRecipe(
         task="MaskedLM" if masked else "CausalLM",
-        source=f"{paper}: 250 B tokens, or a third of that for 1b",
+        source=f"{paper}: {tokens} B tokens",
         learning_rate=rate,
         warmup_steps=0,
-        total_steps=6_800,
+        total_steps=steps,
         batch_size=4608,
         sequence_length=7999,
         schedule_form="stable",
-        decay_steps=6_800,
+        decay_steps=steps,
         end_share=0.5,
         weight_decay=weight_decay,
         beta_2=0.98,
@@ -73,10 +79,10 @@ def _recipe(kind, rate, weight_decay, warmup_steps):
     )
     decay = dataclasses.replace(
         longer,
-        source=f"{paper}: 50 B tokens, or a third of that for 1b",
+        source=f"{paper}: {last_tokens} B tokens",
         learning_rate=rate / 2,
-        total_steps=1_360,
-        decay_steps=1_360,
+        total_steps=last_steps,
+        decay_steps=last_steps,
         end_share=0.04,
         masking={"mask_selection_rate": 0.15} if masked else {},
     )

@@ -134,7 +134,9 @@ class Retriever(TextVectors, PretrainingTask):
         for tower in towers:  # the state that XLNet's tokens to predict start from
             query = getattr(tower, "query_embedding", None)
             unused = [*unused, *(query.variables if query else [])]
-        return unused + [v for tower in towers[1:] for v in pooler_variables(tower)]
+        for tower in towers[1:]:
+            unused += [*pooler_variables(tower), *self.unread_output_table(tower)]
+        return unused
 
     def input_signature(self) -> dict[str, keras.InputSpec]:
         names = super().input_signature()
