@@ -24,10 +24,10 @@ import keras_bertfam
 
 NAMED = ("cnn_dailymail", "xsum", "samsum")
 METRICS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
-# Beams, tokens at least and at most, and length penalty, of BART's released
-# configurations; all of them leave out trigrams that a summary has already.
+# Beams, tokens at least and at most, and length penalty, of BART's configurations in
+# `transformers`; all leave out trigrams that a summary has already.
 BEAMS = {
-    "cnn_dailymail": (4, 55, 140, 2.0),
+    "cnn_dailymail": (4, 56, 142, 2.0),
     "xsum": (6, 11, 62, 1.0),
 }
 USUAL_BEAMS = (4, 0, 128, 1.0)
@@ -128,8 +128,13 @@ def main(
         model = make_model(train.x + train.y, vocabulary_size, layers, width)
     else:
         model = keras_bertfam.tasks.TextToText.from_preset(preset, label_smoothing=0.1)
+    before = model.preprocessor
     model.preprocessor = keras_bertfam.tasks.TextToTextPreprocessor(
-        model.preprocessor.tokenizer, length, target_length, seed=seed
+        before.tokenizer,
+        length,
+        target_length,
+        decoder_start_token_id=before.decoder_start_token_id,
+        seed=seed,
     )
     # T5 is told which task it is.
     of_t5 = isinstance(model.backbone, keras_bertfam.models.T5Backbone)
@@ -138,13 +143,14 @@ def main(
     steps = epochs * -(-len(inputs) // batch_size)
     peak = learning_rate or (1e-3 if preset is None else 3e-5)
     schedule = keras.optimizers.schedules.CosineDecay(
-        0.0, steps, warmup_target=peak, warmup_steps=steps // 10
+        0.0, steps - steps // 10, warmup_target=peak, warmup_steps=steps // 10
     )
     model.compile(keras_bertfam.optimizers.AdamW(schedule, clipnorm=1.0))
     prepare = model.preprocessor.dataset
     batches = prepare((inputs, train.y), batch_size)
     validated = prepare((others, held_out.y), batch_size, training=False)
     model.fit(batches, epochs=epochs, validation_data=validated, verbose=2)
+    model.save_to_preset(output)
     given = (num_beams, min_length, max_length, length_penalty)
     usual = BEAMS.get(data, USUAL_BEAMS)
     beams, least, most, penalty = (
@@ -162,7 +168,6 @@ def main(
         print(f"{reference}\n  {ours}")
     scores = keras_bertfam.metrics.compute_metrics(METRICS, held_out.y, written)
     print(", ".join(f"{name} {score:.1f}" for name, score in scores.items()))
-    model.save_to_preset(output)
     return scores
 
 

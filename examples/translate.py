@@ -71,7 +71,7 @@ def main(
         )
     steps = epochs * -(-len(train[0]) // batch_size)
     schedule = keras.optimizers.schedules.CosineDecay(
-        0.0, steps, warmup_target=learning_rate, warmup_steps=steps // 10
+        0.0, steps - steps // 10, warmup_target=learning_rate, warmup_steps=steps // 10
     )
     model.compile(keras_bertfam.optimizers.AdamW(schedule, beta_2=0.98, clipnorm=1.0))
     data = model.preprocessor.dataset(tuple(train), batch_size)

@@ -21,6 +21,7 @@ from keras_bertfam.tasks.generation.causal_lm_preprocessor import (
 from keras_bertfam.tasks.generation.text_to_text_preprocessor import (
     TextToTextPreprocessor,
 )
+from keras_bertfam.tokenizers.pipeline_ops import text_start_id
 from keras_bertfam.types import Model, Path
 
 
@@ -139,7 +140,8 @@ def answer_likelihood(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute the log-probability of answers to prompts.
 
-    A `TextToText` reads the prompt, and that the answer ends counts, as in T0. A
+    A `TextToText` reads the prompt, and that the answer ends counts, as in T0, but no
+    start token. A
     `CausalLM` goes on from the prompt, and the end isn't counted, as in GPT-3: texts
     that it was trained on go on after a word.
 
@@ -202,6 +204,8 @@ def answer_likelihood(
             outputs = task.backbone(x, return_pooled=False, training=False)
             states = outputs["sequence_output"]
         else:
+            # BART's texts begin with a token that says nothing.
+            kept &= targets != text_start_id(preprocessor.tokenizer)
             states = task.backbone(x, training=False)["decoder_sequence_output"]
         scores = -ops.convert_to_numpy(task.head(states, targets=targets))[:, :, 0]
         found = np.where(kept, scores.astype("float64"), 0.0).sum(axis=1)

@@ -13,6 +13,7 @@ from keras_bertfam.datasets.templates import (
     CHOSEN,
     TEMPLATES,
     as_template,
+    as_templates,
     choices_of,
     writer,
 )
@@ -39,6 +40,8 @@ def choose(
         score: what of a choice counts: `"sum"`, the log-probability of its text (T0);
             `"mean"`, that for each token; or `"unconditional"`, that less the
             log-probability after the prompt `"Answer:"` alone (GPT-3 has the last two).
+            In RACE and COPA a choice begins with the question, which the last two
+            count as well.
         batch_size: int. Texts at once.
 
     Returns:
@@ -97,12 +100,17 @@ def choose(
     if score == "mean":
         found = found / np.maximum(tokens, 1)
     if score == "unconditional":
-        texts = sorted({*answers})
+        # Of the same tokens: white space before an answer is a part of its first.
+        ends = [prompt[len(prompt.rstrip()) :] for prompt in prompts]
+        pairs = sorted({*zip(ends, answers, strict=True)})
         alone, _ = answer_likelihood(
-            model, [_NO_PROMPT] * len(texts), texts, batch_size
+            model,
+            [_NO_PROMPT + end for end, _ in pairs],
+            [answer for _, answer in pairs],
+            batch_size,
         )
-        usual = dict(zip(texts, alone, strict=True))
-        found = found - np.array([usual[answer] for answer in answers])
+        usual = dict(zip(pairs, alone, strict=True))
+        found = found - np.array([usual[p] for p in zip(ends, answers, strict=True)])
     parts = np.split(found, np.cumsum(counts)[:-1]) if counts else []
     return [int(part.argmax()) for part in parts]
 
@@ -153,11 +161,7 @@ def zero_shot(
     Reference: [Sanh et al., 2021](https://arxiv.org/abs/2110.08207), section 5.2.
     """
     given: Any = TEMPLATES.get(examples.task.name) if templates is None else templates
-    if not given:
-        raise ValueError(
-            f"`templates` must have at least one for {examples.task.name!r}. "
-            f"Received: {templates!r}."
-        )
+    made = as_templates(examples.task.name, given)
     if examples.y is None:
         raise ValueError("`examples` must have labels. Received: none.")
     names = examples.task.metrics
@@ -165,5 +169,5 @@ def zero_shot(
         metrics.compute_metrics(
             names, examples.y, choose(model, examples, each, score, batch_size)
         )
-        for each in given
+        for each in made
     ]

@@ -8,7 +8,7 @@ from typing import Any
 from keras_bertfam.arguments import check_number, check_one_of, checked
 from keras_bertfam.datasets.examples import Examples
 from keras_bertfam.datasets.loading import load_examples
-from keras_bertfam.datasets.templates import TEMPLATES, as_template, writer
+from keras_bertfam.datasets.templates import TEMPLATES, as_templates, writer
 from keras_bertfam.layers.data.pairs.mixtures import MixedTask, TaskMixture
 
 _RATES = ("equal", "per_template", "proportional")
@@ -30,10 +30,11 @@ def mixture(
     `"per_template"` each template is a task of its own, as T0 has it: what counts is
     `n` times the number of templates, and for a task of more than `K` examples `K`.
 
-    Every pair's task is drawn by the rates, and one of its templates. A task's examples
-    come in random order, each once before any comes again. All of this depends on the
-    preprocessor's seed and the pass alone, so that a run that is resumed goes on with
-    the batch that was next.
+    Every pair's task is drawn by the rates, and one of its templates. Within a pass a
+    task's examples come in random order, each once before any comes again; the next
+    pass draws anew. All of this depends on the preprocessor's seed and the pass alone,
+    so that a run that is resumed goes on with the batch that was next. With
+    `training=False` a mixture is the same sample each time, not every example.
 
     Args:
         tasks: dict from names to `Examples` with labels, or to the folder or files of
@@ -89,13 +90,12 @@ def mixture(
         check_number("pairs_per_pass", pairs_per_pass, 1)
     for name, given in (templates or {}).items():
         check_one_of("templates", name, [*tasks])
-        if isinstance(given, str) or not given:
-            raise ValueError(
-                "`templates` must have a list of at least one for each task. Received "
-                f"for {name!r}: {given!r}."
-            )
+        as_templates(name, given)  # or raises
     loaded = {name: _examples(name, given) for name, given in tasks.items()}
-    ways = {name: _templates(name, templates or {}) for name in tasks}
+    ways = {
+        name: _templates(name, examples.task.name, templates or {})
+        for name, examples in loaded.items()
+    }
     writers = {
         name: [writer(examples, template) for template in ways[name]]
         for name, examples in loaded.items()
@@ -132,15 +132,15 @@ def _examples(name, given):
     return examples
 
 
-def _templates(name, given):
+def _templates(name, task, given):
     if name in given:
-        return [*map(as_template, given[name])]
-    if name not in TEMPLATES:
+        return as_templates(name, given[name])
+    if task not in TEMPLATES:
         raise ValueError(
             f"`templates` must have those of each task but {[*TEMPLATES]}, which have "
             f"their own. Received: none for {name!r}."
         )
-    return TEMPLATES[name]
+    return TEMPLATES[task]
 
 
 def _counted(count, templates, rates, limit):

@@ -79,6 +79,20 @@ def as_template(given: Any) -> Template:
     return Template(**given)
 
 
+def as_templates(name: str, given: Any) -> list[Template]:
+    """Make templates of what is given for a task.
+
+    Raises:
+        ValueError: for a single one, none, or what makes no template.
+    """
+    if not given or isinstance(given, str | Mapping | Template):
+        raise ValueError(
+            "`templates` must have a list of at least one for each task. Received "
+            f"for {name!r}: {given!r}."
+        )
+    return [*map(as_template, given)]
+
+
 def _fields(name, text):
     """List the names of a text's fields."""
     expected = f"`{name}` must be a text with fields as {{label}}"
@@ -90,7 +104,7 @@ def _fields(name, text):
         raise ValueError(f"{expected}. Received: {text!r}: {error}.") from error
     fields = [part[1:] for part in parts if part[1] is not None]
     for field, layout, conversion in fields:
-        if not field.isidentifier() or layout or conversion:
+        if not field or "." in field or "[" in field or layout or conversion:
             raise ValueError(
                 f"{expected}, and braces that are none written twice. Received: "
                 f"{text!r}."
@@ -167,7 +181,14 @@ def choices_of(
     """
     task, given = examples.task, template.choices
     if task.kind == "classification":
-        classes = task.label_names or range(1 + max(examples.y or [0]))
+        counted = range(1 + max(examples.y)) if examples.y else ()
+        # Without names of classes the choices may know more than occur.
+        classes = task.label_names or range(max(len(counted), len(given)))
+        if not classes:
+            raise ValueError(
+                f"`choices` of a template for {task.name!r} must be given: neither "
+                "labels nor their names are known. Received: none."
+            )
         names = given or [str(name) for name in classes]
         if len(names) != len(classes):
             raise ValueError(

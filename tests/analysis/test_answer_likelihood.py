@@ -39,10 +39,10 @@ def expected_score(kind, prompt, answer):
     """The sum over one text, of logits without padding."""
     start, end = 2, 3
     if kind == "text_to_text":
-        targets = [start, *ids_of(answer), end]
+        targets = [*ids_of(answer), end]  # the start token isn't counted
         inputs = {
             "encoder_token_ids": [[start, *ids_of(prompt), end]],
-            "decoder_token_ids": [[end, *targets[:-1]]],
+            "decoder_token_ids": [[end, start, *targets[:-1]]],
         }
     else:
         targets = ids_of(answer)

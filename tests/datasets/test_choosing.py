@@ -1,5 +1,7 @@
 """Of the choices the likeliest, beside NumPy."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -76,10 +78,19 @@ def test_what_is_refused():
         choose(model, pairs, "{sentence1}")
     with pytest.raises(ValueError, match="`examples` must have labels"):
         zero_shot(model, Examples(["a"], None, get_task("sst2")))
-    with pytest.raises(ValueError, match="at least one for 'qqp'"):
+    with pytest.raises(ValueError, match="for 'qqp': None"):
         zero_shot(model, Examples((["a"], ["b"]), [1], get_task("qqp")))
-    with pytest.raises(ValueError, match="at least one for 'sst2'"):
-        zero_shot(model, films, [])
+    for given in ([], "{sentence}", {"input": "{sentence}"}, Template("{sentence}")):
+        with pytest.raises(ValueError, match="a list of at least one .* for 'sst2'"):
+            zero_shot(model, films, given)
+    mine = dataclasses.replace(get_task("sst2"), label_names=None)
+    unnamed = Examples(["a"], None, mine)
+    with pytest.raises(ValueError, match="neither labels nor their names are known"):
+        choose(model, unnamed, "{sentence}")
+    assert choose(model, unnamed, {"input": "{sentence}", "choices": ("a", "b")}) in (
+        [0],
+        [1],
+    )
     with pytest.raises(ValueError, match="`answers` must be one for each prompt"):
         answer_likelihood(model, ["a"], [])
     model.preprocessor = None

@@ -86,6 +86,8 @@ def test_tasks_by_name(tmp_path):
     (tmp_path / "train.tsv").write_text("sentence\tlabel\nso slow\t0\n")
     (tmp_path / "dev.tsv").write_text("sentence\tlabel\nso slow\t0\n")
     assert len(mixture({"sst2": tmp_path})) == 1
+    # Templates are the task's, whatever it is called here.
+    assert len(mixture({"films": examples("sst2", 2)})) == 2
 
 
 @pytest.mark.any_backend
@@ -94,7 +96,11 @@ def test_tasks_by_name(tmp_path):
     [
         ({"tasks": {}}, "`tasks` must have at least one"),
         ({"tasks": {"sst2": Examples(["a"], None, get_task("sst2"))}}, "with labels"),
-        ({"tasks": {"qqp": examples("sst2", 2)}}, "none for 'qqp'"),
+        (
+            {"tasks": {"q": Examples((["a"], ["b"]), [1], get_task("qqp"))}},
+            "none for 'q'",
+        ),
+        ({"templates": {"sst2": {"input": "{sentence}"}}}, "for 'sst2': {'input'"),
         ({"templates": {"mnli": ["a"]}}, "`templates` must be one of .*'mnli'"),
         ({"templates": {"sst2": []}}, "for 'sst2': \\[\\]"),
         ({"templates": {"sst2": "{sentence}"}}, "for 'sst2': '{sentence}'"),

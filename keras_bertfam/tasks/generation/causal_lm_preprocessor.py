@@ -138,6 +138,8 @@ class CausalLMPreprocessor(PackingPreprocessor):
                     f"`{field.name}` must be left out for prompts with answers, which "
                     f"are one to a row. Received: {field.name}={value!r}."
                 )
+        if options.training:  # a corpus that came before had its own
+            self.position.batches = None
         chosen = {name: getattr(options, name) for name in plain}
         return pair_batches(self, pairs, self._answered, **chosen)
 

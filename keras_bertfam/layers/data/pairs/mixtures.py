@@ -34,9 +34,10 @@ class MixedTask:
 class TaskMixture:
     """Pairs of texts of several tasks, drawn by their rates; see `datasets.mixture`.
 
-    Each pair's task is drawn by its own, and one of its templates. A task's examples
-    come in random order, each once before any comes again. What a pass has is a
-    function of a seed, so that a run that was stopped goes on with the same pairs.
+    Each pair's task is drawn by its own, and one of its templates. Within a pass a
+    task's examples come in random order, each once before any comes again. What a pass
+    has is a function of a seed, so that a run that was stopped goes on with the same
+    pairs.
 
     Args:
         tasks: dict from names to `MixedTask`.
