@@ -5,7 +5,7 @@ from keras import ops
 from keras_bertfam.analysis import pseudo_log_likelihood
 from keras_bertfam.analysis.likelihood import log_likelihood
 from keras_bertfam.tasks import CausalLM, CausalLMPreprocessor
-from tests import tiny_fine_tuning, tiny_text_to_text
+from tests import tiny_families, tiny_fine_tuning, tiny_text_to_text
 from tests import tiny_masked_lm as tiny
 
 
@@ -42,11 +42,15 @@ def test_a_preprocessor_is_needed():
         pseudo_log_likelihood(model, ["the cat"])
 
 
-@pytest.fixture(scope="module")
-def writer():
+@pytest.fixture(scope="module", params=["GPT2", "ModernBertDecoder"])
+def writer(request):
+    """A model whose head is logits alone, and one whose head is a masked LM's."""
     tokenizer = tiny_fine_tuning.make_tokenizer()
     size = tokenizer.vocabulary_size()
-    backbone = tiny_text_to_text.make("GPT2", vocabulary_size=size)
+    if request.param == "GPT2":
+        backbone = tiny_text_to_text.make("GPT2", vocabulary_size=size)
+    else:
+        backbone = tiny_families.backbone_of(request.param, vocabulary_size=size)
     return CausalLM(backbone, CausalLMPreprocessor(tokenizer, 12))
 
 

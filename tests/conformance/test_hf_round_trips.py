@@ -295,6 +295,13 @@ def test_the_activation_of_masked_lm_heads(family, tmp_path):
         convert(tasks.MaskedLM, make_theirs(f"{family}ForMaskedLM", hidden_act="relu"))
 
 
+def test_a_decoders_head_has_their_activation(tmp_path):
+    sizes = dict(num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=8)
+    backbone = models.ModernBertDecoderBackbone(20, activation="relu", **sizes)
+    with pytest.raises(ValueError, match="'gelu' in .*Received: activation='relu'"):
+        tasks.CausalLM(backbone).export_to_transformers(tmp_path / "relu")
+
+
 def test_a_family_of_its_own_making_and_distilroberta(tmp_path):
     sizes = dict(num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=8)
     plain = models.EncoderBackbone(vocabulary_size=9, num_segments=2, **sizes)

@@ -135,6 +135,7 @@ def test_other_optimizers_are_left_alone():
         ({"learning_rate": True}, "at least 0.0. Received: True."),
         ({"warmup_steps": "9"}, "`warmup_steps` must be a finite number"),
         ({"warmup_steps": 1.5}, "`warmup_steps` must be an integer"),
+        ({"end_share": 0.5, "schedule_form": "rsqrt"}, "`end_share` must be 0 for"),
     ],
 )
 def test_numbers_that_are_none(arguments, message):

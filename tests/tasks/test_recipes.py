@@ -80,6 +80,9 @@ def test_recipes_of_ettin():
     assert recipe_of(model) == small
     decoder = tasks.pretraining_recipe("modernbert-decoder")
     assert decoder.task == "CausalLM" and not decoder.masking
+    largest = tasks.pretraining_recipe("ettin", "ettin_encoder_1b_en")
+    tokens = [r.total_steps * r.batch_size * r.sequence_length for r in largest.phases]
+    assert tokens == pytest.approx([250e9 / 3, 50e9 / 3], rel=0.01)
     for recipe in (small, decoder):
         longer, decay = recipe.phases
         # The decay begins at the rate that the longer rows end with.

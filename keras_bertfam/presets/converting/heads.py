@@ -275,7 +275,7 @@ def activation_note(head: Any, theirs: str | None) -> str | None:
         return None
     if {theirs, head.activation} != {"gelu", "gelu_tanh"}:
         raise ValueError(
-            "The head of such a masked language model has the activation "
+            "The head of such a language model has the activation "
             f"{theirs!r} in `transformers`. Received: activation={head.activation!r}."
         )
     return (

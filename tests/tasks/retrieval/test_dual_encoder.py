@@ -5,7 +5,7 @@ import scipy.special
 import tensorflow as tf
 from keras import ops
 
-from keras_bertfam.models import RobertaBackbone, XLNetBackbone
+from keras_bertfam.models import NeoBertBackbone, RobertaBackbone, XLNetBackbone
 from keras_bertfam.tasks import DualEncoder, TextEmbedder, TextEmbedderPreprocessor
 from tests import tiny_dual_encoder as tiny
 from tests.tiny_masked_lm import WORDS
@@ -227,6 +227,11 @@ def test_other_backbones():
     assert as_numpy(roberta(x))["query"].shape == (1, 4)
     xlnet = DualEncoder(XLNetBackbone(21, 1, 2, 16, 24, dropout=0.0), projection_dim=4)
     assert set(as_numpy(xlnet(x))) == {"query"}
+    # Tables that only logits are computed by learn nothing here, of either tower.
+    towers = (NeoBertBackbone(21, 1, 2, 16, 24) for _ in range(2))
+    neobert = DualEncoder(next(towers), None, next(towers), projection_dim=None)
+    paths = [variable.path for variable in neobert.trainable_variables]
+    assert not any("reverse_embeddings" in path for path in paths)
 
 
 @pytest.mark.any_backend
