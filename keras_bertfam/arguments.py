@@ -35,7 +35,7 @@ _NUMBERS: dict[str, Range] = {
         "max_span_length position_dim input_dim output_dim num_characters k rank "
         "num_beams arc_dim relation_dim decoder_positions max_positions "
         "kernel_size num_buckets max_distance penalty_steps "
-        "gradient_cache_rows samples block_length num_negatives".split(),
+        "gradient_cache_rows samples block_length num_negatives pairs_per_pass".split(),
         SIZE,
     ),
     **dict.fromkeys(

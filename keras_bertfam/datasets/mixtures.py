@@ -86,8 +86,6 @@ def mixture(
     if limit is not None:
         check_number("limit", limit, 1)
     check_number("temperature", temperature, 1e-6)
-    if pairs_per_pass is not None:
-        check_number("pairs_per_pass", pairs_per_pass, 1)
     for name, given in (templates or {}).items():
         check_one_of("templates", name, [*tasks])
         as_templates(name, given)  # or raises

@@ -58,7 +58,9 @@ def word_piece(lowercase, vocabulary=WORDS):
 
 def byte_pair(family):
     """One that `tokenizers` has trained, with the special tokens of a family."""
-    form = {"openai-gpt": "gpt", "longformer": "roberta"}.get(family, family)
+    forms = {"openai-gpt": "gpt", "longformer": "roberta", "ettin": "modernbert"}
+    forms["modernbert-decoder"] = "modernbert"
+    form = forms.get(family, family)
     _, first, last, word_end = BYTE_PAIR[form]
     suffix = {"end_of_word_suffix": word_end} if word_end else {}
     made = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", **suffix))
@@ -169,8 +171,10 @@ def test_byte_pairs(family, tmp_path):
     ours = load_given_tokenizer(tmp_path / "tokenizer.json", family)
     assert type(ours).__name__ == FAMILIES[family].tokenizer_class
     assert ids(ours) == expected
-    title = FAMILIES[family].transformers.title
-    write(tmp_path, tokenizer_config={"tokenizer_class": f"{title}TokenizerFast"})
+    record = FAMILIES[family]
+    table = record.transformers or FAMILIES[record.reads[0]].transformers
+    named = f"{table.title}TokenizerFast"
+    write(tmp_path, tokenizer_config={"tokenizer_class": named})
     assert type(load_given_tokenizer(tmp_path)) is type(ours)
     (tmp_path / "tokenizer.json").unlink()
     theirs.model.save(str(tmp_path))
