@@ -5,6 +5,7 @@ import gzip
 import itertools
 import os
 import struct
+import zlib
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from keras_bertfam.types import Path
 _FASTTEXT = struct.pack("<i", 793712314)  # what Facebook's own files begin with
 # gensim leaves out in silence what a text has beyond so many words.
 _MOST_WORDS = 10_000
+# What gensim and gzip raise for a file that is cut off or changed.
+_DAMAGED = (ArithmeticError, AssertionError, EOFError, LookupError)
+_DAMAGED += (gzip.BadGzipFile, zlib.error)
 
 
 @checked
@@ -56,13 +60,17 @@ def read_static_vectors(path: Path, limit: int | None = None) -> Any:
     [Mikolov et al., 2013](https://arxiv.org/abs/1310.4546); [Bojanowski et al.,
     2016](https://arxiv.org/abs/1607.04606).
     """
+    _need_gensim()
     from gensim.models import KeyedVectors, fasttext
 
     path = os.fspath(path)
     if limit is not None:
         check_number("limit", limit, 1)
-    with _opened(path) as file:
-        begin, second = file.readline(), file.readline()
+    try:
+        with _opened(path) as file:
+            begin, second = file.readline(), file.readline()
+    except _DAMAGED as error:
+        raise _damaged(path, error) from error
     if begin.startswith(_FASTTEXT) and limit is not None:
         raise ValueError(
             f"`limit` must be `None` for fastText's binary files. Received: {limit}."
@@ -76,14 +84,26 @@ def read_static_vectors(path: Path, limit: int | None = None) -> Any:
                 path, binary=True, limit=limit, unicode_errors="replace"
             )
         return _read_text(path, counts, limit)
-    except (ArithmeticError, AssertionError, EOFError, LookupError) as error:
-        said = str(error).removesuffix(".")
-        raise ValueError(f"{path} is damaged: {said}.") from error
+    except _DAMAGED as error:
+        raise _damaged(path, error) from error
     except (NotImplementedError, ValueError, struct.error) as error:
         raise ValueError(
             f"`path` must be a file of GloVe, word2vec or fastText. Received: {path}. "
             f"{str(error).removesuffix('.')}."
         ) from error
+
+
+def _need_gensim():
+    try:
+        import gensim  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "Static vectors need gensim: pip install keras-bertfam[vectors]."
+        ) from error
+
+
+def _damaged(path, error):
+    return ValueError(f"{path} is damaged: {str(error).removesuffix('.')}.")
 
 
 def _opened(path):
@@ -185,6 +205,7 @@ def train_static_vectors(
     Reference: [Mikolov et al., 2013](https://arxiv.org/abs/1310.4546), section 2.2; its
     released code for what is by default.
     """
+    _need_gensim()
     from gensim.models import Word2Vec
 
     for name, value in (("dim", dim), ("window", window)):

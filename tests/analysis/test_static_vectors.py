@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+import sys
 
 import numpy as np
 import pytest
@@ -100,6 +101,23 @@ def test_what_is_no_such_file(content, tmp_path):
     (tmp_path / "vectors.txt").write_bytes(content)
     with pytest.raises(ValueError, match=r"vectors\.txt"):
         read_static_vectors(tmp_path / "vectors.txt")
+
+
+@pytest.mark.parametrize(
+    "content", [glove(), gzip.compress(glove())[:60], gzip.compress(glove())[:-60]]
+)
+def test_archives_that_are_damaged(content, tmp_path):
+    (tmp_path / "vectors.gz").write_bytes(content)
+    with pytest.raises(ValueError, match=r"vectors\.gz is damaged"):
+        read_static_vectors(tmp_path / "vectors.gz")
+
+
+def test_what_is_needed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gensim", None)
+    with pytest.raises(ImportError, match=r"pip install keras-bertfam\[vectors\]"):
+        read_static_vectors("vectors.txt")
+    with pytest.raises(ImportError, match=r"pip install keras-bertfam\[vectors\]"):
+        train_static_vectors(["a cat"])
 
 
 def test_what_is_refused(tmp_path):
