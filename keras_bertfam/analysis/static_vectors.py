@@ -18,8 +18,10 @@ _FASTTEXT = struct.pack("<i", 793712314)  # what Facebook's own files begin with
 # gensim leaves out in silence what a text has beyond so many words.
 _MOST_WORDS = 10_000
 # What gensim and gzip raise for a file that is cut off or changed.
-_DAMAGED = (ArithmeticError, AssertionError, EOFError, LookupError)
-_DAMAGED += (gzip.BadGzipFile, zlib.error)
+_DAMAGED = (
+    *(ArithmeticError, AssertionError, EOFError, LookupError),
+    *(gzip.BadGzipFile, zlib.error),
+)
 
 
 @checked
