@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_bertfam.analysis.report import Report
 from keras_bertfam.arguments import checked
+from keras_bertfam.keras_quirks.without_gradients import without_gradients
 from keras_bertfam.layers.heads.heads import MaskedLMHead
 from keras_bertfam.layers.heads.vocabulary_logits import LanguageModelHead
 from keras_bertfam.parsing import decoded, parse_json_lines, read_text
@@ -76,6 +77,7 @@ def pseudo_log_likelihood(
 
 
 @checked
+@without_gradients
 def log_likelihood(
     task: Model, texts: Sequence[str], batch_size: int = 64
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -135,6 +137,7 @@ def log_likelihood(
 
 
 @checked
+@without_gradients
 def answer_likelihood(
     task: Model, prompts: Sequence[str], answers: Sequence[str], batch_size: int = 64
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -13,6 +13,7 @@ from keras_bertfam.analysis import plots
 from keras_bertfam.analysis.gradients import gradient_of
 from keras_bertfam.analysis.word_states import reads_rows
 from keras_bertfam.arguments import checked
+from keras_bertfam.keras_quirks.without_gradients import without_gradients
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.layers.data.user_inputs import refuse_single
 from keras_bertfam.types import Model, Path, Tensor
@@ -294,6 +295,7 @@ def _repeated(row, count):
     return {name: np.repeat(value[None], count, axis=0) for name, value in row.items()}
 
 
+@without_gradients
 def _outputs(task, rows):
     """Compute the outputs of a single row, arrays without the batch's axis."""
     outputs = task(rows, training=False)

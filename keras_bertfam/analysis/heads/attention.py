@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_bertfam.analysis.word_states import WordRows, reads_rows, tokenizer_of
 from keras_bertfam.keras_quirks.model_layers import layers_of
+from keras_bertfam.keras_quirks.without_gradients import without_gradients
 from keras_bertfam.layers.attention.cross_attention import CrossAttention
 from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
@@ -65,6 +66,7 @@ class TextAttention:
     keys: list[np.ndarray]
 
 
+@without_gradients
 def text_attentions(
     model: Model,
     texts: str | Sequence[Any],
@@ -335,12 +337,14 @@ class HeadRows:
         size = self.tokenizer.vocabulary_size()
         return np.bincount(np.concatenate(ids), minlength=size)
 
+    @without_gradients
+    def _attentions(self, batch):
+        outputs = self._backbone(batch, return_attention=True, training=False)
+        return [ops.convert_to_numpy(x) for x in outputs["attentions"]]
+
     def __iter__(self) -> Iterator[HeadRow]:
         for batch, numbers in self._batches:
-            outputs: dict[str, Any] = self._backbone(
-                batch, return_attention=True, training=False
-            )
-            layers = [ops.convert_to_numpy(x) for x in outputs["attentions"]]
+            layers = self._attentions(batch)
             for row, words in enumerate(numbers):
                 count = len(words)
                 heads = [x[row, :, :count, :count] for x in layers]

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_bertfam.analysis.gradients import gradient_of
 from keras_bertfam.arguments import check_one_of, checked
+from keras_bertfam.keras_quirks.without_gradients import without_gradients
 from keras_bertfam.layers.attention.stack_heads import StackHeads
 from keras_bertfam.types import Model
 
@@ -139,6 +140,7 @@ def labelled_batches(model: Model, data: Any, batch_size: int) -> list[Any]:
     return batches
 
 
+@without_gradients
 def score(
     model: Model, stack: StackHeads, batches: Sequence[Any], mask: Any, metric: str
 ) -> float:

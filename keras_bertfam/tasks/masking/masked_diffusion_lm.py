@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from keras_bertfam.arguments import checked
+from keras_bertfam.keras_quirks.without_gradients import without_gradients
 from keras_bertfam.layers.data.user_inputs import as_strings
 from keras_bertfam.presets.families.parts.recipes import PretrainingRecipe
 from keras_bertfam.tasks.generation.prompts import (
@@ -289,6 +290,7 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
         losses = self._crossentropies(ids, inside, masked, batch_size)
         return ((losses * masked).sum(axis=1) / masks).mean()
 
+    @without_gradients
     def _crossentropies(self, ids, inside, masked, batch_size):
         """Compute the cross-entropy of each token, of rows with these tokens masked."""
         mask_token_id = self.preprocessor.tokenizer.mask_token_id

@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.arguments import checked
+from keras_bertfam.keras_quirks.without_gradients import without_gradients
 from keras_bertfam.layers.attention.masks import restarted_positions
 from keras_bertfam.layers.data.user_inputs import as_strings
 from keras_bertfam.layers.heads.heads import PositionQueries
@@ -27,6 +28,7 @@ from keras_bertfam.types import Config, Mixin, Model, Tensor
 class FillMask(Mixin):
     """Mixin of tasks that predict masked tokens: `fill_mask`."""
 
+    @without_gradients
     def masked_lm_logits(self, inputs: dict[str, Tensor]) -> Tensor:
         """Compute vocabulary logits at the `mask_positions` of a batch.
 

@@ -6,6 +6,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
+from keras_bertfam.keras_quirks.without_gradients import without_gradients
 from keras_bertfam.layers.blocks.table_differences import (
     disentangled,
     merged_weights,
@@ -380,6 +381,7 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             target.assign(ops.copy(source))  # JAX would share the buffer
         return copy
 
+    @without_gradients
     def masked_lm_logits(self, inputs: dict[str, Tensor]) -> Tensor:
         inputs = dict(inputs)
         return self._generate(inputs, inputs.pop("mask_positions"), training=False)

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_bertfam import distribution
 from keras_bertfam.arguments import checked
+from keras_bertfam.keras_quirks.without_gradients import without_gradients
 from keras_bertfam.layers.heads.adaptive import AdaptiveSoftmax
 from keras_bertfam.layers.heads.vocabulary_logits import TiedLogits
 from keras_bertfam.layers.recurrent.memory import SegmentMemory
@@ -215,6 +216,7 @@ class RecurrentLM(PretrainingTask):
         return TextWriter(checked_decoder(self.backbone), {}, logits_by(self.head))
 
     @checked
+    @without_gradients
     def perplexity(
         self,
         text: Any,

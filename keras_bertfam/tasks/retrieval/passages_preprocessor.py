@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bertfam.arguments import checked
+from keras_bertfam.keras_quirks.without_gradients import without_gradients
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.tokenizers.pipeline_ops import tokenize
 from keras_bertfam.tokenizers.texts import to_utf8
@@ -185,6 +186,7 @@ class PassageSearch:
         """
         return self.look_up(query, count, sources)[0]
 
+    @without_gradients
     def look_up(
         self, query: dict[str, Any], count: int, sources: Any = None
     ) -> tuple[np.ndarray, np.ndarray]:
