@@ -26,6 +26,7 @@ from keras_bertfam.presets.families.parts.transformers_weights import (
 from keras_bertfam.presets.families.parts.weight_maps import (
     Transform,
     WeightMap,
+    dense,
     norm,
     same,
 )
@@ -174,11 +175,24 @@ _MASKED_LM = (
     "cls.predictions.transform.LayerNorm",
     "cls.predictions.bias",
 )
-HEADS: dict[str, Any] = {
+HEADS: dict[str, tuple[WeightMap, ...]] = {
     "masked_lm": masked_lm_head(*_MASKED_LM),
     # Files have it that `transformers` leaves out when it reads them.
     "decoder": same("table", "deberta.embeddings.position_embeddings.weight"),
     **label_heads("classifier", "pooler.dense", "pooler.dense"),
+}
+# Of the third version.
+_DETECTOR = (
+    *norm("norm", "mask_predictions.LayerNorm"),
+    *dense("dense", "mask_predictions.dense"),
+    *dense("output_dense", "mask_predictions.classifier"),
+)
+LEFT_OUT = {
+    "decoder": (
+        "no enhanced mask decoder. It leaves the table of positions in this file out, "
+        "and predicts other tokens."
+    ),
+    "detector": "no head of DeBERTa that finds replaced tokens, and leaves it out.",
 }
 # The released files have the original's names.
 COPIES = {
@@ -190,6 +204,10 @@ COPIES = {
         ("LayerNorm.bias", "transform.LayerNorm.bias"),
         ("bias", "bias"),
     )
+} | {
+    # As its code spells it.
+    f"mask_predictions.classifer.{part}": f"mask_predictions.classifier.{part}"
+    for part in ("weight", "bias")
 }
 _LABELS: dict[str, float | None] = {"cls_dropout": None, "hidden_dropout_prob": 0.1}
 DROPOUTS: dict[str, dict[str, float | None]] = {
@@ -243,11 +261,14 @@ TABLE = TransformersTable(
         *norm("encoder.convolution.norm", "encoder.conv.LayerNorm"),
         *block_weights(_AT, _QKV, *_PARTS),
     ),
-    heads=HEADS,
+    heads={**HEADS, "detector": _DETECTOR},
     fixed={**_FIXED, "disentangled": "shared"},
     required_config={"conv_groups": 1},
     output="cls.predictions.decoder.weight",
     copies=COPIES,
+    # What a discriminator's tables have beyond its generator's, and are with it.
+    constants=(r"embeddings\.(word|position)_embeddings\._weight",),
+    left_out=LEFT_OUT,
     dropouts=DROPOUTS,
     required_heads={"classifier": _POOLED, "choice": _POOLED},
     forms=(with_buckets, without_buckets),
@@ -272,6 +293,7 @@ _PRETRAINING = PretrainingRecipe(
         "generator_depth": 0.5,
         "sharing": "gradient_disentangled",
         "discriminator_weight": 10.0,
+        "add_first_token": True,
     },
 )
 FINE_TUNING = FineTuningRecipe(
