@@ -115,7 +115,8 @@ class FineTuningTask(PretrainingTask):
 
     def published_recipe(self) -> FineTuningRecipe:
         record = self.backbone.record or FAMILIES["bert"]
-        return record.fine_tuning_recipes(self.backbone.hidden_dim)[""]
+        layers = getattr(self.backbone, "num_layers", None)
+        return record.fine_tuning_recipes(self.backbone.hidden_dim, layers)[""]
 
     def make_optimizer(self, **arguments: Any) -> keras.optimizers.Optimizer:
         recipe = self.published_recipe()
