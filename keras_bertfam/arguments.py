@@ -66,7 +66,7 @@ _NUMBERS: dict[str, Range] = {
         "z_loss temperature ce_weight mlm_weight cosine_weight mse_weight "
         "masked_lm_weight sentence_weight retrieval_weight discriminator_weight "
         "span_boundary_weight generator_size generator_depth cell_clip projection_clip "
-        "lm_weight learning_rate weight_decay epsilon "
+        "lm_weight adversarial_weight learning_rate weight_decay epsilon "
         "global_clipnorm clipnorm clipvalue near_duplicates alpha beta mean_length "
         "clip_threshold epsilon_1 epsilon_2 max_shard_size warmup_steps "
         "decoupled_weight_decay depth mu sigma query_penalty passage_penalty".split(),

@@ -361,7 +361,8 @@ def _recipe_of(preset, task, way=finetuning_heads):
     record, width = backbone.record, backbone.hidden_dim
     family = type(backbone).__name__ if record is None else record.name
     longest = getattr(backbone, "max_sequence_length", None) or sys.maxsize
-    return tasks.fine_tuning_recipe(family, task.name, width), longest
+    layers = getattr(backbone, "num_layers", None)
+    return tasks.fine_tuning_recipe(family, task.name, width, layers), longest
 
 
 def formatted(scores: dict[str, float]) -> str:

@@ -97,14 +97,15 @@ def recipe_of(task: Model) -> PretrainingRecipe:
         `PretrainingRecipe`.
     """
     record = task.backbone.record
-    own = record.pretraining_recipe(task.backbone.hidden_dim) if _has(record) else None
-    if own is not None and own.task in (base.__name__ for base in type(task).__mro__):
+    width, names = task.backbone.hidden_dim, [b.__name__ for b in type(task).__mro__]
+    own = record.pretraining_recipe(width, names) if _has(record) else None
+    if own is not None and own.task in names:
         return own
     if task.recipe_family is not None:
         record = FAMILIES[task.recipe_family]
     elif own is None:
         record = FAMILIES["bert"]
-    return record.pretraining_recipe(task.backbone.hidden_dim)
+    return record.pretraining_recipe(width)
 
 
 def _has(record):
@@ -280,7 +281,10 @@ def _record(family: str) -> Family:
 
 @checked
 def fine_tuning_recipe(
-    family: str, task: str | None = None, hidden_dim: int | None = None
+    family: str,
+    task: str | None = None,
+    hidden_dim: int | None = None,
+    num_layers: int | None = None,
 ) -> FineTuningRecipe:
     """Find the recipe of a family for a task, or the family's where it has no own.
 
@@ -289,6 +293,8 @@ def fine_tuning_recipe(
         task: name of a task in `keras_bertfam.datasets.task_data.TASKS`, or `None`.
         hidden_dim: int or `None`. The width of the backbone: some sizes, such as
             BERT's miniatures, have recipes of their own.
+        num_layers: int or `None`. The layers of the backbone, by which DeBERTa's sizes
+            of the same width differ.
 
     Returns:
         `FineTuningRecipe`.
@@ -304,7 +310,7 @@ def fine_tuning_recipe(
     """
     recipes = _fine_tuning().get(family)
     if recipes is None or (hidden_dim is not None and family in FAMILIES):
-        recipes = _record(family).fine_tuning_recipes(hidden_dim)
+        recipes = _record(family).fine_tuning_recipes(hidden_dim, num_layers)
     return recipes.get(task or "", recipes[""])
 
 

@@ -1,5 +1,7 @@
 """DeBERTa: its attention by the definition, its sizes, and `transformers`."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -286,6 +288,165 @@ def test_the_enhanced_mask_decoder(tmp_path):
         ours({"token_ids": np.zeros((1, 13), "int32")})
     with pytest.raises(ValueError, match="`decoder_positions` must be `None`"):
         tasks.MaskedLM(models.BertBackbone(**SIZES), decoder_positions=12)
+
+
+def discriminator(folder, spelling="classifier"):
+    """Write files as version 3 has them; give the model, and its head's tensors."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from tests.conformance.test_hf_round_trips import CONFIGS
+
+    settings = {**CONFIGS["DebertaV2"], "conv_kernel_size": 0}
+    config = transformers.DebertaV2Config(**settings)
+    theirs = randomize(transformers.DebertaV2Model(config), 0.3)
+    theirs.save_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    random = torch.Generator().manual_seed(1)
+    shapes = {"dense": (8, 8), "LayerNorm": (8,), spelling: (1, 8)}
+    head = {
+        f"mask_predictions.{name}.{part}": torch.randn(
+            shape if part == "weight" else shape[:1], generator=random
+        )
+        for name, shape in shapes.items()
+        for part in ("weight", "bias")
+    }
+    tensors = {f"deberta.{name}": t for name, t in theirs.state_dict().items()}
+    torch.save({**tensors, **head}, folder / "pytorch_model.bin")
+    return theirs, {
+        name.removeprefix("mask_predictions."): t for name, t in head.items()
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spelling", ["classifier", "classifer"])
+def test_the_head_of_released_discriminators(spelling, tmp_path):
+    torch = pytest.importorskip("torch")
+    theirs, head = discriminator(tmp_path, spelling)
+    ids = np.random.default_rng(0).integers(3, 20, (2, 9)).astype("int32")
+    with torch.no_grad():
+        states = theirs(torch.tensor(ids).long()).last_hidden_state
+        states = torch.nn.functional.layer_norm(
+            states[:, :1] + states,
+            (8,),
+            head["LayerNorm.weight"],
+            head["LayerNorm.bias"],
+            1e-7,
+        )
+        states = states @ head["dense.weight"].T + head["dense.bias"]
+        states = torch.nn.functional.gelu(states)
+        logits = states @ head[f"{spelling}.weight"].T + head[f"{spelling}.bias"]
+    with pytest.warns(UserWarning, match="new: .*generator") as warned:
+        ours = tasks.ReplacedTokenDetection.from_preset(str(tmp_path))
+    said = str(warned[0].message)
+    assert "left out" not in said and "head/" not in said.replace("generator_head/", "")
+    assert ours.add_first_token and ours.sharing == "gradient_disentangled"
+    found = ours({"token_ids": ids})["discriminator"]
+    assert max_difference(found, logits[..., 0]) < 1e-4
+    # Every tensor is written under its name, and read again.
+    with pytest.warns(UserWarning, match="no head of DeBERTa that finds replaced"):
+        ours.export_to_transformers(tmp_path / "back")
+    again = tasks.ReplacedTokenDetection.from_preset(str(tmp_path / "back"))
+    assert again.add_first_token and again.tie == "none"
+    np.testing.assert_array_equal(
+        numpy(again({"token_ids": ids})["discriminator"]), numpy(found)
+    )
+    # A head without the first token is told by the file.
+    plain = tasks.ReplacedTokenDetection(
+        ours.copy_discriminator(), add_first_token=False
+    )
+    with pytest.warns(UserWarning, match="no head of DeBERTa"):
+        plain.export_to_transformers(tmp_path / "plain")
+    assert not tasks.ReplacedTokenDetection.from_preset(
+        str(tmp_path / "plain")
+    ).add_first_token
+    with pytest.warns(UserWarning, match="left out: .*mask_predictions"):
+        models.Backbone.from_preset(str(tmp_path))
+
+
+@pytest.mark.slow
+def test_the_generator_beside_a_released_discriminator(tmp_path):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    theirs, _ = discriminator(tmp_path)
+    config = {**theirs.config.to_dict(), "num_hidden_layers": 1}
+    config = transformers.DebertaV2Config(**config)
+    generator = randomize(transformers.DebertaV2ForMaskedLM(config), 0.3)
+    tensors = {
+        name.replace("cls.predictions.transform", "lm_predictions.lm_head").replace(
+            "cls.predictions", "lm_predictions.lm_head"
+        ): tensor
+        for name, tensor in generator.state_dict().items()
+        if "decoder" not in name
+    }
+    tensors["deberta.embeddings.position_embeddings.weight"] = torch.randn(12, 8)
+    # What only sharing needs, and the table has in it.
+    tensors["deberta.embeddings.word_embeddings._weight"] = torch.zeros(20, 8)
+    torch.save(tensors, tmp_path / "pytorch_model.generator.bin")
+    ours = tasks.ReplacedTokenDetection.from_preset(str(tmp_path))
+    assert ours.generator.num_layers == 1 and ours.decoder_positions == 12
+    ids = np.random.default_rng(0).integers(3, 20, (2, 9)).astype("int32")
+    x = {"token_ids": ids, "mask_positions": np.array([[3, 0], [8, 2]], "int32")}
+    expected = numpy(ours.masked_lm_logits(x))
+    (tmp_path / "alone").mkdir()
+    config.save_pretrained(tmp_path / "alone")
+    torch.save(tensors, tmp_path / "alone" / "pytorch_model.bin")
+    alone = tasks.MaskedLM.from_preset(str(tmp_path / "alone"))
+    np.testing.assert_allclose(numpy(alone(x)), expected, atol=1e-5)
+    for folder, save in (
+        ("ours", ours.save_to_preset),
+        ("back", ours.export_to_transformers),
+    ):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "`transformers` has no")
+            save(str(tmp_path / folder))
+        again = tasks.ReplacedTokenDetection.from_preset(str(tmp_path / folder))
+        assert again.decoder_positions == 12
+        np.testing.assert_allclose(
+            numpy(again.masked_lm_logits(x)), expected, atol=1e-5
+        )
+    tensors["deberta.encoder.LayerNorm.weight"] = torch.ones(7)
+    torch.save(tensors, tmp_path / "pytorch_model.generator.bin")
+    with pytest.raises(ValueError, match="don't fit"):
+        tasks.ReplacedTokenDetection.from_preset(str(tmp_path))
+
+
+@pytest.mark.any_backend
+def test_the_first_token_is_that_of_its_sequence():
+    """Packed rows, all tokens and masked ones, are as the sequences alone."""
+    for variant in ("electra", "electra_15"):
+        backbone = models.DebertaV2Backbone(**SIZES)
+        model = tasks.ReplacedTokenDetection(backbone, variant=variant)
+        random = np.random.default_rng(0)
+        for variable in model.weights:
+            if "float" in variable.dtype:
+                variable.assign(random.normal(0, 0.5, variable.shape))
+        assert model.add_first_token
+        packed = {
+            "token_ids": np.array([[3, 4, 5, 6, 7]]),
+            "sequence_ids": np.array([[0, 0, 0, 1, 1]]),
+        }
+        masks = {
+            "mask_ids": np.zeros((1, 2), "int32"),
+            "mask_weights": np.zeros((1, 2)),
+        }
+        at = {"mask_positions": np.array([[4, 2]]), **masks}
+        found = numpy(model({**packed, **at})["discriminator"])[0]
+        for row, place, ids in ((0, 1, [6, 7]), (1, 2, [3, 4, 5])):
+            one = {name: part[:, :1] for name, part in masks.items()}
+            x = {"token_ids": np.array([ids]), **one}
+            x["mask_positions"] = np.array([[place]])
+            alone = numpy(model(x)["discriminator"])[0]
+            if variant == "electra":
+                part = found[3:] if row == 0 else found[:3]
+            else:
+                part = found[row : row + 1]
+            np.testing.assert_allclose(part, alone, atol=1e-5)
+    with pytest.raises(ValueError, match="`add_first_token` must be"):
+        tasks.ReplacedTokenDetection(
+            models.DebertaV2Backbone(**SIZES),
+            variant="replace_mlm",
+            add_first_token=True,
+        )
 
 
 @pytest.mark.slow

@@ -96,6 +96,52 @@ def test_recipes_of_ettin():
             assert found == pytest.approx([1, (1 + end) / 2, end, end], rel=1e-5)
 
 
+def test_recipes_of_deberta_are_by_size():
+    for name, rate, batch, warmup, task in (
+        ("deberta_v3_base_en", 1e-4, 256, 10_000, "ReplacedTokenDetection"),
+        ("deberta_v3_large_en", 1e-4, 256, 10_000, "ReplacedTokenDetection"),
+        ("deberta_v3_extra_small_en", 3e-4, 64, 10_000, "ReplacedTokenDetection"),
+        ("deberta_v2_extra_large_en", 1e-4, 32, 1_000, "MaskedLM"),
+    ):
+        recipe = tasks.pretraining_recipe("deberta-v2", name)
+        assert (recipe.learning_rate, recipe.batch_size) == (rate, batch)
+        assert (recipe.warmup_steps, recipe.task) == (warmup, task)
+        assert recipe.total_steps == 1_000_000 and not recipe.bias_correction
+        assert (recipe.beta_2, recipe.epsilon, recipe.global_clipnorm) == (
+            0.999,
+            1e-6,
+            1.0,
+        )
+    size = {"vocabulary_size": 9, "num_layers": 1, "num_heads": 1, "hidden_dim": 8}
+    backbone = models.DebertaV2Backbone(**size, intermediate_dim=8)
+    # Each objective has the recipe of the version that was trained by it.
+    assert recipe_of(tasks.MaskedLM(backbone)).batch_size == 32
+    assert recipe_of(tasks.ReplacedTokenDetection(backbone)).batch_size == 64
+
+
+@pytest.mark.parametrize(
+    ("family", "size", "rate", "epochs"),
+    [
+        ("deberta", (768, 12), 3e-5, 3),
+        ("deberta", (1024, 24), 1e-5, 3),
+        ("deberta", (1024, 48), 5e-6, 3),
+        ("deberta-v2", (384, 12), 4.5e-5, 3),
+        ("deberta-v2", (768, 6), 4.5e-5, 2),
+        ("deberta-v2", (768, 12), 1.5e-5, 3),
+        ("deberta-v2", (1024, 24), 7e-6, 2),
+        ("deberta-v2", (1536, 24), 4e-6, 3),
+        ("deberta-v2", (1536, 48), 3e-6, 3),
+    ],
+)
+def test_fine_tuning_of_deberta_is_by_size(family, size, rate, epochs):
+    recipe = tasks.fine_tuning_recipe(family, "mnli", *size)
+    assert recipe.grid() == [(rate, 64, epochs)] and recipe.sequence_length == 256
+    steps = 392_702 * epochs / 64 * recipe.warmup_steps
+    assert round(steps) == (500 if size == (1024, 24) and epochs == 2 else 1000)
+    usual = tasks.fine_tuning_recipe(family, None, *size)
+    assert rate in usual.learning_rates
+
+
 def test_every_published_family_has_recipes():
     for record in FAMILIES.values():
         assert record.fine_tuning[""].epochs

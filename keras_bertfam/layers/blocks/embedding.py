@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_bertfam.layers.blocks.dense import flat_dense
 from keras_bertfam.layers.blocks.dropout import Dropout
+from keras_bertfam.layers.blocks.perturbation import perturbed
 from keras_bertfam.transformer_config import TransformerConfig, take_settings
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
@@ -64,7 +65,8 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
             return super().call(inputs, reverse=True)
         # The gradient of a reshape is dense, whatever arrives at it.
         table = ops.reshape(self.embeddings, (self.input_dim, self.output_dim))
-        return ops.cast(ops.take(table, inputs, axis=0), self.compute_dtype)
+        x = ops.cast(ops.take(table, inputs, axis=0), self.compute_dtype)
+        return perturbed(self, x)
 
     def quantize(
         self, mode: Any = None, type_check: bool = True, config: Any = None
@@ -264,6 +266,7 @@ class EncoderEmbedding(keras.layers.Layer):
             x = x + self.position_vectors(token_ids, position_ids)
         if self.segment_table is not None:
             x = x + self._segments(segment_ids)
+        x = perturbed(self, x)
         if self.norm is not None:
             x = self.norm(x)
         if padding_mask is not None and self.config.disentangled is not None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         GivenSpans,
         KnowledgeMasking,
         NGrams,
+        NGramWindows,
         SalientSpans,
         WholeWords,
     )
@@ -45,6 +46,7 @@ __all__ = [
     "MaskingStrategy",
     "MassFragment",
     "Mixture",
+    "NGramWindows",
     "NGrams",
     "Noises",
     "PermuteTokens",

@@ -86,9 +86,9 @@ class MaskTokens(PreprocessingLayer):
         strategy: a strategy such as `GeometricSpans()`, or the name of one with
             its defaults: `"tokens"` (`IndependentTokens`), `"smoothed_tokens"`
             (`SmoothedTokens`), `"words"` (`WholeWords`), `"ngrams"` (`NGrams`),
-            `"spans"` (`GeometricSpans`) or `"given_spans"` (`GivenSpans`), or that of
-            your own; see `MaskingStrategy`. Defaults to `"words"` if `starts_word` is
-            given, else to `"tokens"`.
+            `"ngram_windows"` (`NGramWindows`), `"spans"` (`GeometricSpans`) or
+            `"given_spans"` (`GivenSpans`), or that of your own; see `MaskingStrategy`.
+            Defaults to `"words"` if `starts_word` is given, else to `"tokens"`.
         replacement_unit: what is masked, drawn at random or kept as a whole:
             `"token"`; `"word"` (for `GivenSpans` a given span); or `"span"`,
             neighbouring selections. Random ids are drawn for each token.

@@ -128,6 +128,86 @@ def select_ngrams(
     return tf.while_loop(lambda *state: state[-1], turn, state)[2] == 0
 
 
+def select_ngram_windows(
+    candidates: TFTensor,
+    starts: TFTensor,
+    counts: TFTensor,
+    max_count: int,
+    probabilities: list[float],
+    window: int,
+    seed: TFTensor,
+) -> TFTensor:
+    """Select an n-gram of words in each window, and keep the first that suffice.
+
+    As published: from left to right, draw n, and a place in the next `window * n`
+    words, where the n-gram begins. The next window begins behind both. Then go through
+    the words from the left until the row's count is reached: what comes after isn't
+    selected. The last word may exceed the count, but not `max_count`.
+
+    Args:
+        candidates: bool tensor of shape `(batch, length)`.
+        starts: bool tensor of that shape: which tokens start a word.
+        counts: int32 tensor of shape `(batch,)`: how many tokens to select.
+        max_count: int. An upper bound of `counts`, and of what is selected.
+        probabilities: list of floats. Those of n = 1, 2, ...
+        window: int.
+        seed: integer tensor of shape `(2,)`.
+
+    Returns:
+        A bool tensor of shape `(batch, length)`.
+    """
+    # Example: 10 words, windows of 2 n, and n = 2, 1, 1, 3 with the places 3, 0, 1, 0.
+    # The windows begin at the words 0, 5, 7 and 9, and the n-grams are the words 3 and
+    # 4, 5, 8, and 9.
+    seeds = split_seed(seed, 3)
+    rows, length = tf.unstack(tf.shape(candidates))
+    starts = part_long_words(candidates, starts, counts, seeds[2])
+    fresh = candidates & after_other(candidates)
+    starts = (starts & candidates) | fresh
+    word = tf.maximum(tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1, 0)
+    words = tf.reduce_sum(tf.cast(starts, tf.int32), 1, keepdims=True)
+
+    shape = [rows, length // window + 1]
+    n = draw_lengths(shape, probabilities, seeds[0])
+    uniform = random_uniform(shape, seeds[1], dtype=tf.float64)
+
+    def places(sizes):
+        return tf.cast(uniform * tf.cast(sizes, tf.float64), tf.int32)
+
+    steps = tf.maximum(window * n, places(window * n) + n)
+    begins = tf.cumsum(steps, axis=1, exclusive=True)
+    sizes = tf.clip_by_value(words - begins, 0, window * n)  # the last are shorter
+    first = tf.where(sizes > 0, begins + places(sizes), length)
+    end = tf.where(sizes > 0, tf.minimum(first + n, words), length)
+
+    def count_at(numbers):
+        """Count how many of the numbers each word, and the end, is at or behind."""
+        flat = numbers + tf.range(rows)[:, None] * (length + 1)
+        ones = tf.ones([tf.size(flat)], tf.int32)
+        flat = tf.reshape(flat, [-1])
+        at = tf.math.unsorted_segment_sum(ones, flat, rows * (length + 1))
+        at = tf.cumsum(tf.reshape(at, [rows, length + 1]), axis=1)
+        return tf.gather(at, word, batch_dims=1)
+
+    gram, ended = count_at(first), count_at(end)
+    hit = candidates & (gram > ended)
+    # No n-gram goes on behind a token that is no candidate.
+    run = tf.cumsum(tf.cast(fresh, tf.int32), axis=1)
+    hit &= run == _minimum_of(run, gram, hit)
+    before = tf.cumsum(tf.cast(hit, tf.int32), axis=1, exclusive=True)
+    hit &= _minimum_of(before, word, candidates) < counts[:, None]
+    return hit & (tf.cumsum(tf.cast(hit, tf.int32), axis=1) <= max_count)
+
+
+def _minimum_of(values, groups, where):
+    """Compute the minimum over the tokens of each one's group in its row."""
+    rows, length = tf.unstack(tf.shape(values))
+    flat = tf.reshape(groups + tf.range(rows)[:, None] * (length + 1), [-1])
+    values = tf.reshape(tf.where(where, values, tf.int32.max), [-1])
+    least = tf.math.unsorted_segment_min(values, flat, rows * (length + 1))
+    return tf.reshape(tf.gather(least, flat), [rows, length])
+
+
 def _take_disjoint(scores, sizes, counts, max_count):
     """Go through the first intervals at once, up to one that has to shrink.
 

@@ -134,7 +134,8 @@ def get_strategy(identifier: MaskingStrategy | Config | str) -> MaskingStrategy:
     Args:
         identifier: `MaskingStrategy`, what `keras.saving` serialised of one, or
             the `name` of one, such as `"tokens"`, `"words"`, `"ngrams"`,
-            `"spans"`, `"given_spans"`, `"knowledge"`, `"smoothed_tokens"`.
+            `"ngram_windows"`, `"spans"`, `"given_spans"`, `"knowledge"`,
+            `"smoothed_tokens"`.
     """
     strategy: MaskingStrategy = MaskingStrategy.get(identifier)
     return strategy

@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.selection import after_other, distinct_scores
 from keras_bertfam.layers.corruption.span_selection import (
+    select_ngram_windows,
     select_ngrams,
     select_spans,
 )
@@ -98,6 +99,82 @@ class NGrams(MaskingStrategy):
     ) -> TFTensor:
         return select_ngrams(
             candidates, starts, counts, max_count, self.probabilities, seed
+        )
+
+
+@checked
+@keras.saving.register_keras_serializable("keras_bertfam")
+class NGramWindows(MaskingStrategy):
+    """An n-gram of words in each window from left to right, as in DeBERTa's code.
+
+    For each window n is drawn with p(n) proportional to 1/n. The n-gram begins at a
+    random place of the next `window * n` words. Words are masked from the left until
+    the row's count is reached; so in a full row about the last tenth is never masked.
+    The last word may exceed the count, as far as there are slots: one of up to five
+    tokens always may, unless `mask_selection_length` says less.
+
+    Args:
+        max_n: int. The largest n; with `1` each token is a unit, as in the code, and
+            not each word. Defaults to `3`: 6/11, 3/11 and 2/11.
+        window: int. How many words there are for one that is masked, `int(1 /
+            mask_selection_rate)` in the code. With more the row's count isn't reached.
+            Defaults to `6`.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
+    preprocessor = keras_bertfam.tasks.MaskedLMPreprocessor(
+        tokenizer, strategy=keras_bertfam.layers.NGramWindows(max_n=3)
+    )
+    ```
+
+    Reference: [He et al., 2020](https://arxiv.org/abs/2006.03654), released code.
+    N-grams across [SEP] are cut there.
+    """
+
+    name = "ngram_windows"
+    uses_words = True
+
+    def __init__(self, max_n: int = 3, window: int = 6) -> None:
+        _check_length("max_n", max_n)
+        _check_length("window", window)
+        self.max_n = max_n
+        self.window = window
+        weights = 1 / np.arange(1, max_n + 1)
+        self.probabilities = (weights / weights.sum()).tolist()
+
+    def mask_selection_length(self, selections: int) -> int:
+        return selections if self.max_n == 1 else selections + 4
+
+    def units(
+        self,
+        token_ids: TFTensor,
+        candidates: TFTensor,
+        starts: TFTensor,
+        span_ids: TFTensor | None,
+    ) -> tuple[TFTensor, TFTensor]:
+        if self.max_n == 1:
+            return candidates, candidates
+        return super().units(token_ids, candidates, starts, span_ids)
+
+    def select(
+        self,
+        token_ids: TFTensor,
+        candidates: TFTensor,
+        starts: TFTensor,
+        counts: TFTensor,
+        max_count: int,
+        seed: TFTensor,
+    ) -> TFTensor:
+        return select_ngram_windows(
+            candidates,
+            starts,
+            counts,
+            max_count,
+            self.probabilities,
+            self.window,
+            seed,
         )
 
 

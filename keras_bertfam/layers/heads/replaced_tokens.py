@@ -13,6 +13,7 @@ from keras_bertfam.layers.heads.heads import MaskedLMHead
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ReplacedTokenHead(keras.layers.Layer):
     """Says of each token whether it was replaced: dense, activation, dense.
@@ -20,14 +21,20 @@ class ReplacedTokenHead(keras.layers.Layer):
     Args:
         activation: `"gelu"` (erf), `"gelu_tanh"`, or a Keras activation name.
         initializer: initializer of the kernels.
+        norm_epsilon: float or `None`. With it, the head of DeBERTa's third version:
+            before the first dense layer the state of the sequence's first token is
+            added to each state, and the sum normalised.
 
     Call arguments:
         x: float tensor of shape `(batch, length, hidden_dim)`.
+        first: float tensor of shape `(batch, 1 or length, hidden_dim)`, the states of
+            the first tokens; with `norm_epsilon` only.
 
     Returns:
         float32 tensor of shape `(batch, length)`: logits, positive for replaced.
 
-    Reference: [Clark et al., 2020](https://arxiv.org/abs/2003.10555), section 2.
+    References: [Clark et al., 2020](https://arxiv.org/abs/2003.10555), section 2; the
+    sum is that of the code of [He et al., 2021](https://arxiv.org/abs/2111.09543).
 
     Example:
 
@@ -42,16 +49,24 @@ class ReplacedTokenHead(keras.layers.Layer):
         self,
         activation: str = "gelu",
         initializer: Initializer = "glorot_uniform",
+        norm_epsilon: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         get_activation(activation)  # or an error
         self.activation = activation
         self.initializer = keras.initializers.get(initializer)
+        self.norm_epsilon = norm_epsilon
+        self.norm = None
 
     def build(self, input_shape: Shape) -> None:
         width = input_shape[-1]
         common = {"dtype": self.dtype_policy}
+        if self.norm_epsilon is not None:
+            self.norm = keras.layers.LayerNormalization(
+                epsilon=self.norm_epsilon, name="norm", **common
+            )
+            self.norm.build((None, width))
         for name, units in (("dense", width), ("output_dense", 1)):
             kernel_initializer = self.initializer.clone()
             layer = keras.layers.Dense(
@@ -61,12 +76,20 @@ class ReplacedTokenHead(keras.layers.Layer):
             setattr(self, name, layer)
         self.built = True
 
-    def call(self, x: Tensor) -> Tensor:
+    def call(self, x: Tensor, first: Tensor | None = None) -> Tensor:
+        if (first is None) != (self.norm is None):
+            raise ValueError(
+                "`first` must be given with `norm_epsilon`, and only then. Received: "
+                f"norm_epsilon={self.norm_epsilon}, first of type "
+                f"{type(first).__name__}."
+            )
+        if self.norm is not None:
+            x = self.norm(x + first)
         x = get_activation(self.activation)(flat_dense(self.dense, x))
         logits = flat_dense(self.output_dense, x)
         return ops.cast(ops.squeeze(logits, -1), "float32")
 
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
+    def compute_output_shape(self, input_shape: Shape, *args: Any) -> Shape:
         return input_shape[:-1]
 
     def get_config(self) -> Config:
@@ -74,6 +97,7 @@ class ReplacedTokenHead(keras.layers.Layer):
             **super().get_config(),
             "activation": self.activation,
             "initializer": keras.initializers.serialize(self.initializer),
+            "norm_epsilon": self.norm_epsilon,
         }
 
 

@@ -41,6 +41,8 @@ WRAPPERS, COMPILED = ("module", "model"), "_orig_mod"
 WRITERS = ("CausalLM", "TextToText", "RetrievalAugmentedGenerator")
 # A model in a folder of its own that belongs to the one beside it.
 PARTS = ("generator",)
+# DeBERTaV3's generator lies beside the discriminator, and has other layers only.
+GENERATOR = "pytorch_model.generator.bin"
 
 
 def recognises(path: Path) -> bool:
@@ -94,12 +96,18 @@ def open_source(
     tensors = {}
     found = next((name for name in WEIGHTS if name in names), None)
     if found is not None:
-        tensors = WEIGHTS[found](reading.file_in(path, found))
-        tensors = {_current_name(name): tensor for name, tensor in tensors.items()}
+        tensors = _read(WEIGHTS[found], path, found)
     tokenizer_config = {}
     if TOKENIZER_CONFIG in names:
         tokenizer_config = reading.read_json(reading.file_in(path, TOKENIZER_CONFIG))
     family = _family(path, config, tensors, names)
+    parts = {
+        name: open_source(os.path.join(path, name), part=True)
+        for name in (() if part else PARTS)
+        if name in names and _is_part(os.path.join(path, name))
+    }
+    if not part and "generator" not in parts and GENERATOR in names:
+        parts["generator"] = _generator_beside(path, config, family)
     generation, not_done = generation_keys.read(path, config)
     return CheckpointSource(
         path=path,
@@ -112,14 +120,29 @@ def open_source(
             if name in names
         },
         tokenizer_config=tokenizer_config,
-        parts={
-            name: open_source(os.path.join(path, name), part=True)
-            for name in (() if part else PARTS)
-            if name in names and _is_part(os.path.join(path, name))
-        },
+        parts=parts,
         head_activation=transformers_tables()[family].head_activation,
         task_arguments={n: {"generation": generation} for n in WRITERS if generation},
         notes=_notes(family, config, not_done),
+    )
+
+
+def _read(reader, path, name):
+    tensors = reader(reading.file_in(path, name))
+    return {_current_name(name): tensor for name, tensor in tensors.items()}
+
+
+def _generator_beside(path, config, family):
+    """Open DeBERTaV3's generator, whose config is that of the model beside it."""
+    tensors = _read(reading.read_pytorch, path, GENERATOR)
+    found = (re.search(r"\.layer\.(\d{1,9})\.", name) for name in tensors)
+    layers = [int(match[1]) for match in found if match]
+    return CheckpointSource(
+        path=path,
+        family=family,
+        config={**config, "num_hidden_layers": max(layers, default=-1) + 1},
+        tensors=reading.Tensors(with_originals(_unwrapped(tensors, family), family)),
+        head_activation=transformers_tables()[family].head_activation,
     )
 
 

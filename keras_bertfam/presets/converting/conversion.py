@@ -227,6 +227,15 @@ def _head_arguments(cls, source, report, kwargs):
             if names and names[0] in source.tensors.keys() - of_backbone:
                 shape = source.tensors[names[0]].shape[: len(sizes_of)]
                 arguments |= zip(sizes_of, shape, strict=True)
+    for role, flags in ours.flags.items() if ours else ():
+        weights = transformers_tables()[source.family].heads.get(role, ())
+        found = {
+            weight.ours: theirs in source.tensors
+            for weight in weights
+            for theirs in weight.theirs
+        }
+        if any(found.values()):
+            arguments |= {flags[n]: there for n, there in found.items() if n in flags}
     if ours is not None and ours.styled:
         arguments["head_style"] = configs.head_style(source)
     if ours is not None and ours.labelled:

@@ -74,11 +74,9 @@ def export_to_transformers(
             continue
         if note := activation_note(head, table.head_activation):
             warn(note)
-    if getattr(model, "decoder_positions", None) is not None:
-        warn(
-            "`transformers` has no enhanced mask decoder. It leaves the table of "
-            "positions in this file out, and predicts other tokens."
-        )
+    for role in ours.heads.keys() & table.left_out.keys():
+        if getattr(model, ours.heads[role]) is not None:
+            warn(f"`transformers` has {table.left_out[role]}")
     prefixed = table.prefix and ours is not BACKBONE
     prefix = f"{table.prefix}." if prefixed else ""
     tensors = model_tensors(model, family, prefix)
@@ -227,7 +225,8 @@ def model_tensors(
         originals = {**biases, **{n: prefix + o for n, o in inputs.items()}}
         tensors |= {n: tensors[o].copy() for n, o in originals.items() if o in tensors}
     for part in ours.parts(model).values():
-        written |= {id(v) for v in (*part.backbone.weights, *part.head.weights)}
+        layers = (part.backbone, part.head, part.position_queries)
+        written |= {id(v) for each in layers if each is not None for v in each.weights}
     if hasattr(model, "weights"):
         _check_all_written(model, backbone, written)
     return tensors

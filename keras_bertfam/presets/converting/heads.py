@@ -35,6 +35,8 @@ class Counterpart:
             `transformers`, in the folder `generator` beside the task's files.
         told: dict from roles to variables of the head, and the task's arguments that
             are the sizes of each.
+        flags: dict from roles to variables of the head, and the task's argument that
+            says whether it is there.
         own: roles that `transformers` hasn't, and that only others' files have.
         optional: roles that not every family has, and whose attribute may be `None`.
         asked_for: bool. Whether a file that another task may be is that one's, unless
@@ -54,6 +56,7 @@ class Counterpart:
     told: dict[str, dict[str, tuple[str, ...]]] = dataclasses.field(
         default_factory=dict
     )
+    flags: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     own: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     asked_for: bool = False
@@ -67,7 +70,8 @@ class Counterpart:
         """Give the models in folders beside a task's own files, by their names."""
         if not self.generator:
             return {}
-        return {"generator": Generator(task.generator, task.generator_head)}
+        queries = task.generator_queries
+        return {"generator": Generator(task.generator, task.generator_head, queries)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +80,7 @@ class Generator:
 
     backbone: Model
     head: Any
+    position_queries: Any = None
     preprocessor: Any = None
 
 
@@ -108,9 +113,16 @@ _OBJECTIVES = {
     "CausalLM": Counterpart("LMHeadModel", {"causal_lm": "head"}),
     "TextToText": Counterpart("ForConditionalGeneration", {"seq2seq_lm": "head"}),
     "ReplacedTokenDetection": Counterpart(
-        "ForPreTraining", {"detector": "head"}, generator=True
+        "ForPreTraining",
+        {"detector": "head"},
+        generator=True,
+        flags={"detector": {"norm.gamma": "add_first_token"}},
     ),
-    "Generator": Counterpart("ForMaskedLM", {"masked_lm": "head"}),
+    "Generator": Counterpart(
+        "ForMaskedLM",
+        {"masked_lm": "head", "decoder": "position_queries"},
+        optional=("decoder",),
+    ),
     "SpanBoundaryLM": Counterpart(
         "ForMaskedLM",
         {"masked_lm": "head", "span_boundary": "span_boundary_head"},

@@ -7,14 +7,14 @@ import numpy as np
 from keras_bertfam.presets.families.deberta_v2 import (
     CONFIG,
     DEBERTA_V2,
-    FINE_TUNING,
     HEADS,
+    MASKED_LM,
     TABLE,
+    fine_tuning,
     with_positions,
     without_positions,
 )
-from keras_bertfam.presets.families.parts.recipes import PretrainingRecipe
-from keras_bertfam.presets.families.parts.record import size
+from keras_bertfam.presets.families.parts.record import Variant, size
 from keras_bertfam.presets.families.parts.weight_maps import (
     KERNEL,
     Transform,
@@ -47,17 +47,14 @@ _SUBLAYER = "encoder.attention_layers.{layer}.sublayer"
 _SELF = "encoder.layer.{layer}.attention.self"
 _QKV = f"{_SUBLAYER}.qkv."
 
-_PRETRAINING = PretrainingRecipe(
-    task="MaskedLM",
+_PRETRAINING = dataclasses.replace(
+    MASKED_LM,
     source="microsoft/DeBERTa of 2020, experiments/language_model, deberta-base",
-    learning_rate=1e-4,
     warmup_steps=10_000,
-    total_steps=1_000_000,
     batch_size=256,
-    bias_correction=False,
-    masking={"strategy": "ngrams", "mask_selection_rate": 0.15},
-    task_arguments={"decoder_positions": 512},
 )
+_LARGE = {"mnli": (1e-5, 64, 3), "cola": (7e-6, 32, 6), "rte": (8e-6, 32, 6)}
+_EXTRA_LARGE = {"mnli": (5e-6, 64, 3), "cola": (5e-6, 32, 8), "rte": (7e-6, 48, 6)}
 
 DEBERTA = DEBERTA_V2.derived(
     "deberta",
@@ -84,7 +81,11 @@ DEBERTA = DEBERTA_V2.derived(
         )
     },
     pretraining={"": _PRETRAINING},
-    fine_tuning={"": FINE_TUNING},
+    fine_tuning=fine_tuning(mnli=(3e-5, 64, 3), cola=(2e-5, 32, 6), rte=(2e-5, 32, 6)),
+    variants={
+        "extra_large": Variant((1024,), fine_tuning(**_EXTRA_LARGE), num_layers=48),
+        "large": Variant((1024,), fine_tuning(**_LARGE)),
+    },
     transformers=dataclasses.replace(
         TABLE,
         title="Deberta",

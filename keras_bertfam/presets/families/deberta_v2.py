@@ -9,7 +9,12 @@ from keras_bertfam.presets.families.parts.recipes import (
     FineTuningRecipe,
     PretrainingRecipe,
 )
-from keras_bertfam.presets.families.parts.record import HeadStyle, PublishedSize, size
+from keras_bertfam.presets.families.parts.record import (
+    HeadStyle,
+    PublishedSize,
+    Variant,
+    size,
+)
 from keras_bertfam.presets.families.parts.tables import (
     REQUIRED,
     KerasHubTable,
@@ -26,6 +31,7 @@ from keras_bertfam.presets.families.parts.transformers_weights import (
 from keras_bertfam.presets.families.parts.weight_maps import (
     Transform,
     WeightMap,
+    dense,
     norm,
     same,
 )
@@ -174,11 +180,24 @@ _MASKED_LM = (
     "cls.predictions.transform.LayerNorm",
     "cls.predictions.bias",
 )
-HEADS: dict[str, Any] = {
+HEADS: dict[str, tuple[WeightMap, ...]] = {
     "masked_lm": masked_lm_head(*_MASKED_LM),
     # Files have it that `transformers` leaves out when it reads them.
     "decoder": same("table", "deberta.embeddings.position_embeddings.weight"),
     **label_heads("classifier", "pooler.dense", "pooler.dense"),
+}
+# Of the third version.
+_DETECTOR = (
+    *norm("norm", "mask_predictions.LayerNorm"),
+    *dense("dense", "mask_predictions.dense"),
+    *dense("output_dense", "mask_predictions.classifier"),
+)
+LEFT_OUT = {
+    "decoder": (
+        "no enhanced mask decoder. It leaves the table of positions in this file out, "
+        "and predicts other tokens."
+    ),
+    "detector": "no head of DeBERTa that finds replaced tokens, and leaves it out.",
 }
 # The released files have the original's names.
 COPIES = {
@@ -190,6 +209,10 @@ COPIES = {
         ("LayerNorm.bias", "transform.LayerNorm.bias"),
         ("bias", "bias"),
     )
+} | {
+    # As its code spells it.
+    f"mask_predictions.classifer.{part}": f"mask_predictions.classifier.{part}"
+    for part in ("weight", "bias")
 }
 _LABELS: dict[str, float | None] = {"cls_dropout": None, "hidden_dropout_prob": 0.1}
 DROPOUTS: dict[str, dict[str, float | None]] = {
@@ -243,11 +266,14 @@ TABLE = TransformersTable(
         *norm("encoder.convolution.norm", "encoder.conv.LayerNorm"),
         *block_weights(_AT, _QKV, *_PARTS),
     ),
-    heads=HEADS,
+    heads={**HEADS, "detector": _DETECTOR},
     fixed={**_FIXED, "disentangled": "shared"},
     required_config={"conv_groups": 1},
     output="cls.predictions.decoder.weight",
     copies=COPIES,
+    # What a discriminator's tables have beyond its generator's, and are with it.
+    constants=(r"embeddings\.(word|position)_embeddings\._weight",),
+    left_out=LEFT_OUT,
     dropouts=DROPOUTS,
     required_heads={"classifier": _POOLED, "choice": _POOLED},
     forms=(with_buckets, without_buckets),
@@ -272,14 +298,76 @@ _PRETRAINING = PretrainingRecipe(
         "generator_depth": 0.5,
         "sharing": "gradient_disentangled",
         "discriminator_weight": 10.0,
+        "add_first_token": True,
+        "decoder_positions": 512,
     },
 )
-FINE_TUNING = FineTuningRecipe(
-    (1.5e-5, 2e-5, 3e-5),
-    (16, 32, 64),
-    (3,),
+# Of the second version.
+MASKED_LM = dataclasses.replace(
+    _PRETRAINING,
+    task="MaskedLM",
+    source="He et al., 2020, microsoft/DeBERTa, experiments/language_model, xlarge-v2",
+    warmup_steps=1_000,
+    batch_size=32,
+    masking={"strategy": "ngram_windows", "mask_selection_rate": 0.15},
+    task_arguments={"decoder_positions": 512},
+)
+_FINE_TUNING = FineTuningRecipe(
+    batch_sizes=(16, 32, 64),
+    epochs=(3,),
     source="He et al., 2021, microsoft/DeBERTa, experiments/glue",
 )
+# Of each task the tokens of a row, the steps of the warm-up and the examples.
+_GLUE = {
+    "mnli": (256, 1000, 392_702),
+    "rte": (320, 100, 2_490),
+    "cola": (64, 100, 8_551),
+}
+
+
+def fine_tuning(**tasks: tuple[float, int, int]) -> dict[str, FineTuningRecipe]:
+    """Give the recipes of a size, by tasks of the released scripts.
+
+    Args:
+        **tasks: the rate, the batch size and the epochs of each.
+    """
+    rates = {rate for rate, _, _ in tasks.values()}
+    recipes = {"": _FINE_TUNING.changed(learning_rates=(*sorted(rates, reverse=True),))}
+    for task, (rate, batch_size, epochs) in tasks.items():
+        length, warmup, examples = _GLUE[task]
+        recipes[task] = _FINE_TUNING.fixed(
+            rate,
+            batch_size,
+            epochs,
+            sequence_length=length,
+            warmup_steps=warmup * batch_size / (examples * epochs),
+        )
+    return recipes
+
+
+# The scripts of the large model have half of the steps of warm-up.
+_LARGE = fine_tuning(mnli=(7e-6, 64, 2), cola=(5.5e-6, 32, 10), rte=(1e-5, 32, 6))
+_VARIANTS = {
+    "extra_small": Variant((384,), fine_tuning(mnli=(4.5e-5, 64, 3))),
+    "small": Variant((768,), fine_tuning(mnli=(4.5e-5, 64, 2)), num_layers=6),
+    "large": Variant(
+        (1024,),
+        {
+            name: recipe.changed(warmup_steps=recipe.warmup_steps / 2)
+            if name in ("mnli", "cola")
+            else recipe
+            for name, recipe in _LARGE.items()
+        },
+    ),
+    "extra_extra_large": Variant(
+        (1536,),
+        fine_tuning(mnli=(3e-6, 64, 3), cola=(2.5e-6, 32, 10), rte=(3e-6, 48, 6)),
+        num_layers=48,
+    ),
+    "extra_large": Variant(
+        (1536,), fine_tuning(mnli=(4e-6, 64, 3), cola=(3e-6, 32, 8), rte=(4e-6, 48, 6))
+    ),
+}
 
 
 def _size(*shape: int, source: str, **arguments: Any) -> PublishedSize:
@@ -292,12 +380,6 @@ def _size(*shape: int, source: str, **arguments: Any) -> PublishedSize:
 
 
 _SIZES = {
-    "deberta_v2_extra_large_en": _size(
-        128100, 24, 1536, source="deberta-v2-xlarge", convolution=3
-    ),
-    "deberta_v2_extra_extra_large_en": _size(
-        128100, 48, 1536, source="deberta-v2-xxlarge", convolution=3
-    ),
     **{
         f"deberta_v3_{name}_en": _size(128100, *shape, source=f"deberta-v3-{theirs}")
         for name, theirs, shape in (
@@ -308,6 +390,12 @@ _SIZES = {
         )
     },
     "deberta_v3_base_multi": _size(251000, 12, 768, source="mdeberta-v3-base"),
+    "deberta_v2_extra_large_en": _size(
+        128100, 24, 1536, source="deberta-v2-xlarge", convolution=3
+    ),
+    "deberta_v2_extra_extra_large_en": _size(
+        128100, 48, 1536, source="deberta-v2-xxlarge", convolution=3
+    ),
 }
 
 DEBERTA_V2 = BERT.derived(
@@ -331,8 +419,10 @@ DEBERTA_V2 = BERT.derived(
         "deberta_v3_extra_small_en": dataclasses.replace(
             _PRETRAINING, learning_rate=3e-4, batch_size=64
         ),
+        **dict.fromkeys((name for name in _SIZES if "_v2_" in name), MASKED_LM),
     },
-    fine_tuning={"": FINE_TUNING},
+    fine_tuning=fine_tuning(mnli=(1.5e-5, 64, 3)),
+    variants=_VARIANTS,
     transformers=TABLE,
     keras_hub=KerasHubTable(
         "DebertaV3Backbone",

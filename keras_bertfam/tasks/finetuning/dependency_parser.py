@@ -162,6 +162,9 @@ class DependencyParser(LabelledTask, FineTuningTask):
     def default_loss(self) -> Any:
         return None
 
+    def soft_loss(self) -> None:
+        return None
+
     def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
         losses = token_crossentropy(x["word_heads"], y_pred["arcs"])
         losses += token_crossentropy(y, y_pred["relation_logits"])

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.presets.converting.heads import Counterpart
+from keras_bertfam.tasks.finetuning.adversarial import SoftCrossentropy
 from keras_bertfam.tasks.finetuning.fine_tuning import report_of_classes
 from keras_bertfam.tasks.finetuning.merging import mean_choices, told_classes
 from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
@@ -109,6 +110,12 @@ class MultipleChoice(SummaryTask):
 
     def default_loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy(name="crossentropy")
+
+    def soft_loss(self) -> SoftCrossentropy:
+        return SoftCrossentropy()
+
+    def soft_targets(self, outputs: Tensor) -> Tensor:
+        return ops.softmax(outputs)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
         return [UnweightedAccuracy(name="accuracy")]

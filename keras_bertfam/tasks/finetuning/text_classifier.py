@@ -37,6 +37,7 @@ from keras_bertfam.tasks.losses import (
     LabelSetCrossentropy,
     LabelSetF1,
     UnweightedError,
+    WeightedMeanLoss,
     WeightedMeanSquaredError,
 )
 from keras_bertfam.types import Config, Model, Tensor
@@ -265,6 +266,9 @@ class TextClassifier(LabelledTask, SummaryTask):
             return super().default_loss()
         return LabelSetCrossentropy("crossentropy", from_logits=not self.activation)
 
+    def soft_loss(self) -> WeightedMeanLoss | None:
+        return self.default_loss() if self.multi_label else super().soft_loss()
+
     def default_metrics(self) -> list[keras.metrics.Metric]:
         if not self.multi_label:
             return super().default_metrics()
@@ -402,6 +406,10 @@ class TextRegressor(SummaryTask):
         if self.activation:
             return DetectionCrossentropy("crossentropy", from_logits=False)
         return WeightedMeanSquaredError()
+
+    def soft_loss(self) -> WeightedMeanLoss:
+        loss: WeightedMeanLoss = self.default_loss()
+        return loss
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
         return [UnweightedError(name="rmse")]

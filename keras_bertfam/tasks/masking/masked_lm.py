@@ -192,7 +192,7 @@ class MaskedLM(FillMask, PretrainingTask):
         self.decoder_positions = decoder_positions
         self.position_queries = None
         if decoder_positions is not None:
-            self.position_queries = _position_queries(backbone, decoder_positions)
+            self.position_queries = position_queries(backbone, decoder_positions)
         self.head = masked_lm_head(backbone)
         self.built = True
         self.compile_by_default()
@@ -203,32 +203,13 @@ class MaskedLM(FillMask, PretrainingTask):
         labels = inputs.pop(LABELS, None)
         more = {}
         if self.position_queries is not None:
-            more["added_queries"] = self._added_queries(inputs, positions)
+            more["added_queries"] = added_queries(
+                self.position_queries, inputs, positions
+            )
         outputs = self.backbone(
             inputs, positions=positions, return_pooled=False, training=training, **more
         )
         return self.predict_tokens(self.head, outputs["sequence_output"], labels=labels)
-
-    def _added_queries(self, inputs, positions):
-        """Give the vectors of the positions to predict, or of all of a row."""
-        length = inputs["token_ids"].shape[1]
-        if length is not None and length > self.decoder_positions:
-            raise ValueError(
-                f"`token_ids` must have at most decoder_positions="
-                f"{self.decoder_positions} tokens. Received: {length}."
-            )
-        ids = inputs.get("position_ids")
-        if ids is None and inputs.get("sequence_ids") is not None:
-            ids = restarted_positions(inputs["sequence_ids"])
-        if ids is None and positions is not None:
-            return self.position_queries(ops.cast(positions, "int32"))
-        if ids is None:
-            count = ops.shape(inputs["token_ids"])[1]
-            return self.position_queries(ops.arange(count, dtype="int32")[None])
-        if positions is not None:
-            positions = ops.cast(positions, "int32")
-            ids = ops.take_along_axis(ops.cast(ids, "int32"), positions, axis=1)
-        return self.position_queries(ids)
 
     def get_config(self) -> Config:
         config = super().get_config()
@@ -299,7 +280,48 @@ class MaskedLM(FillMask, PretrainingTask):
         return token_metrics()
 
 
-def _position_queries(backbone, count):
+def added_queries(
+    queries: PositionQueries, inputs: dict[str, Tensor], positions: Tensor | None
+) -> Tensor:
+    """Give the vectors of the positions to predict, or of all of a row.
+
+    Args:
+        queries: `PositionQueries`.
+        inputs: dict of tensors, those of the backbone.
+        positions: int tensor `(batch, count)`, or `None` for all.
+
+    Returns:
+        Float tensor `(batch or 1, count or length, hidden_dim)`.
+
+    Raises:
+        ValueError: for rows of more tokens than there are positions.
+    """
+    length = inputs["token_ids"].shape[1]
+    if length is not None and length > queries.max_positions:
+        raise ValueError(
+            f"`token_ids` must have at most decoder_positions="
+            f"{queries.max_positions} tokens. Received: {length}."
+        )
+    ids = inputs.get("position_ids")
+    if ids is None and inputs.get("sequence_ids") is not None:
+        ids = restarted_positions(inputs["sequence_ids"])
+    if ids is None and positions is not None:
+        return queries(ops.cast(positions, "int32"))
+    if ids is None:
+        count = ops.shape(inputs["token_ids"])[1]
+        return queries(ops.arange(count, dtype="int32")[None])
+    if positions is not None:
+        positions = ops.cast(positions, "int32")
+        ids = ops.take_along_axis(ops.cast(ids, "int32"), positions, axis=1)
+    return queries(ids)
+
+
+def position_queries(backbone: Model, count: int) -> PositionQueries:
+    """Make the table of an enhanced mask decoder, with `count` positions.
+
+    Raises:
+        ValueError: for a backbone that can't have one.
+    """
     if getattr(backbone, "disentangled", None) is None:
         raise ValueError(
             "`decoder_positions` must be `None` unless the backbone's attention is "

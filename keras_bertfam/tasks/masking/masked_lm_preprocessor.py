@@ -36,7 +36,8 @@ class MaskedLMPreprocessor(MaskingPreprocessor):
             `"spans"`, `"given_spans"`, or an object such as `NGrams(max_n=3)`;
             see `MaskTokens`. Where words begin is read off the vocabulary.
             Defaults to what the tokenizer's family has: `"ngrams"` for ALBERT's,
-            `"tokens"` for others.
+            `"ngram_windows"` for that of DeBERTa's first version, `"tokens"` for
+            others.
         replacement_unit: `"token"`, `"word"` or `"span"`; see `MaskTokens`.
             Defaults to `"token"`.
         selections_per_row: `"bert"`, `"fairseq"` or `"spanbert"`; see `MaskTokens`.

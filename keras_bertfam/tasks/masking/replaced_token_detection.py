@@ -7,6 +7,8 @@ import keras
 from keras import ops
 
 from keras_bertfam.keras_quirks.without_gradients import without_gradients
+from keras_bertfam.layers.attention.masks import restarted_positions
+from keras_bertfam.layers.blocks.dense import take_positions
 from keras_bertfam.layers.blocks.table_differences import (
     disentangled,
     merged_weights,
@@ -25,7 +27,12 @@ from keras_bertfam.tasks.losses import (
     WeightedMeanLoss,
     token_metrics,
 )
-from keras_bertfam.tasks.masking.masked_lm import FillMask, MaskedLM
+from keras_bertfam.tasks.masking.masked_lm import (
+    FillMask,
+    MaskedLM,
+    added_queries,
+    position_queries,
+)
 from keras_bertfam.tasks.masking.replaced_token_detection_preprocessor import (
     ReplacedTokenDetectionPreprocessor,
 )
@@ -172,6 +179,12 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         train_generator: bool. `False` leaves the generator as it is, runs it
             without dropout and drops its part of the loss.
         seed: int or `None`. Seed of the sampling.
+        add_first_token: bool or `None`. Whether a detecting head adds the state of the
+            first token of its sequence to each token's, and normalises the sum. Files
+            of DeBERTaV3 have such a head. Defaults to that of the recipe: `False`, and
+            `True` for `DebertaV2Backbone`.
+        decoder_positions: int or `None`. With a DeBERTa, the enhanced mask decoder of
+            its generator, see `MaskedLM`. A given `MaskedLM` has its own.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
@@ -242,6 +255,8 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         "sharing",
         "temperature",
         "seed",
+        "add_first_token",
+        "decoder_positions",
     )
 
     def __init__(
@@ -259,6 +274,8 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         seed: int | None = None,
         generator_depth: float | None = None,
         sharing: str | None = None,
+        add_first_token: bool | None = None,
+        decoder_positions: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(backbone, preprocessor, **kwargs)
@@ -280,16 +297,24 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
                 f"`variant` must be one of {tuple(VARIANTS)}. Received: {variant!r}."
             )
         self.variant = variant
+        detects = self._variant.kind == "detect"
         if generator_size is None:
             generator_size = said["generator_size"]
         if generator_depth is None:
             generator_depth = 1.0 if tie == "all" else said.get("generator_depth", 1.0)
         if discriminator_weight is None:
             usual = self._variant.weight
-            detects = self._variant.kind == "detect"
             discriminator_weight = (
                 said.get("discriminator_weight", usual) if detects else usual
             )
+        if add_first_token and not detects:
+            raise ValueError(
+                "`add_first_token` must be `None` or `False` where tokens are "
+                f"predicted. Received: {add_first_token}, with variant={variant!r}."
+            )
+        if add_first_token is None:
+            add_first_token = detects and said.get("add_first_token", False)
+        self.add_first_token = bool(add_first_token)
         self.generator_size = generator_size
         self.generator_depth = generator_depth
         self.tie = tie
@@ -308,11 +333,22 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             tied = tie if sharing == "full" else "none"
             sizes = self.generator_size, tied, self.generator_depth
             generator = make_generator(backbone, *sizes)
+        queries = getattr(generator, "position_queries", None)
         if isinstance(generator, (MaskedLM, SpanBoundaryLM)):
             self.generator, self.generator_head = generator.backbone, generator.head
         else:
             self.generator = generator
             self.generator_head = masked_lm_head(generator, name="generator_head")
+        own = queries and queries.max_positions
+        if own and decoder_positions not in (None, own):
+            raise ValueError(
+                "`decoder_positions` must be that of a given `generator`, or `None`. "
+                f"Expected: {own}. Received: {decoder_positions}."
+            )
+        if queries is None and decoder_positions is not None:
+            queries = position_queries(self.generator, decoder_positions)
+        self.generator_queries = queries
+        self.decoder_positions = None if queries is None else queries.max_positions
         self.differences = None
         if sharing != "full":
             self.differences = disentangled(
@@ -323,6 +359,9 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             self.head = ReplacedTokenHead(
                 activation=backbone.activation,
                 initializer=backbone.make_initializer(),
+                norm_epsilon=(
+                    backbone.layer_norm_epsilon if self.add_first_token else None
+                ),
                 dtype=backbone.dtype_policy,
                 name="head",
             )
@@ -387,8 +426,13 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         return self._generate(inputs, inputs.pop("mask_positions"), training=False)
 
     def _generate(self, inputs, positions, training):
+        more = {}
+        if self.generator_queries is not None:
+            more["added_queries"] = added_queries(
+                self.generator_queries, inputs, positions
+            )
         states = self.generator(
-            inputs, positions=positions, return_pooled=False, training=training
+            inputs, positions=positions, return_pooled=False, training=training, **more
         )
         return self.generator_head(states["sequence_output"])
 
@@ -417,13 +461,21 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         }
 
     def _discriminate(self, inputs, positions, training):
+        if self._variant.where != "masked":
+            positions = None
+        first = first_tokens(inputs, positions) if self.add_first_token else None
+        if positions is not None and first is not None:
+            positions = ops.cast(positions, "int32")
+            positions = ops.concatenate([first, positions], axis=1)
         outputs = self.backbone(
-            inputs,
-            positions=positions if self._variant.where == "masked" else None,
-            return_pooled=False,
-            training=training,
+            inputs, positions=positions, return_pooled=False, training=training
         )
         states = outputs["sequence_output"]
+        if first is not None:
+            if positions is None:
+                return self.head(states, take_positions(states, first))
+            count = first.shape[1]
+            return self.head(states[:, count:], states[:, :count])
         if self._variant.kind != "copy":
             return self.head(states)
         return self.head(states, inputs["token_ids"])
@@ -458,10 +510,12 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
 
     def unused_variables(self) -> list[keras.Variable]:
         unused = [*super().unused_variables(), *pooler_variables(self.generator)]
+        queries = self.generator_queries
         unused += global_variables(self.generator)
         if not self.train_generator:
             used = {id(v) for v in self.backbone.variables}
             frozen = [*self.generator.variables, *self.generator_head.variables]
+            frozen += [] if queries is None else queries.variables
             unused += [v for v in frozen if id(v) not in used]
         return unused
 
@@ -482,6 +536,8 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             "seed": self.seed,
             "generator_depth": self.generator_depth,
             "sharing": self.sharing,
+            "add_first_token": self.add_first_token,
+            "decoder_positions": self.decoder_positions,
         }
 
     @classmethod
@@ -494,3 +550,23 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         config = super()._config_from(preset, backbone)
         generator = keras.saving.deserialize_keras_object(config.get("generator"))
         return {**config, "generator": generator}
+
+
+def first_tokens(inputs: dict[str, Tensor], positions: Tensor | None) -> Tensor:
+    """Find the first token of the sequence of each token.
+
+    Args:
+        inputs: dict of tensors, those of a backbone.
+        positions: int tensor `(batch, count)`, or `None` for all tokens.
+
+    Returns:
+        int32 tensor `(batch, count or length)`, or `(batch, 1)` where a row is one
+        sequence.
+    """
+    ids = inputs.get("sequence_ids")
+    if ids is None:
+        return ops.zeros_like(inputs["token_ids"][:, :1], dtype="int32")
+    places = ops.arange(ops.shape(ids)[1], dtype="int32") - restarted_positions(ids)
+    if positions is None:
+        return places
+    return ops.take_along_axis(places, ops.cast(positions, "int32"), axis=1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bertfam.layers import GeometricSpans, GivenSpans, NGrams
+from keras_bertfam.layers import GeometricSpans, GivenSpans, NGrams, NGramWindows
 from keras_bertfam.layers.corruption.mask_tokens import count_borders, set_apart
 from tests.layers.corruption.masked_batches import (
     CLS,
@@ -46,7 +46,9 @@ def mask(strategy, **kwargs):
     return numpy_call(layer, np.tile(ROW, (300, 1)), seed=[0, 1], **rows)
 
 
-@pytest.mark.parametrize("strategy", [NGrams(8), GeometricSpans(0.05), GivenSpans()])
+@pytest.mark.parametrize(
+    "strategy", [NGrams(8), GeometricSpans(0.05), GivenSpans(), NGramWindows(4, 1)]
+)
 def test_what_is_masked_ends_with_its_sequence(strategy):
     given = {"span_ids": [1] * 11 + [0]} if isinstance(strategy, GivenSpans) else {}
     out = mask(strategy, replacement_unit="span", **given)

@@ -11,6 +11,7 @@ from keras_bertfam.layers import (
     GeometricSpans,
     GivenSpans,
     NGrams,
+    NGramWindows,
     SmoothedTokens,
     WholeWords,
 )
@@ -107,6 +108,31 @@ def published_ngrams(budget, probabilities):
     return outcomes
 
 
+def published_windows(budget, probabilities, window, words=WORDS):
+    """Outcomes of DeBERTa's walk with their probabilities; n-grams end at [SEP]."""
+    outcomes = defaultdict(float)
+    states = {(0, frozenset()): 1.0}
+    while states:
+        following = defaultdict(float)
+        for (offset, chosen), p in states.items():
+            if offset >= len(words):
+                masked = []
+                for number in sorted(chosen):
+                    if len(masked) < budget:
+                        masked += words[number]
+                outcomes[frozenset(masked)] += p
+                continue
+            for n, q in enumerate(probabilities, start=1):
+                size = min(n * window, len(words) - offset)
+                for start in range(offset, offset + size):
+                    end = min(start + n, len(words))
+                    run = range(start, end if start else min(end, 1))
+                    key = max(offset + size, end), chosen | {*run}
+                    following[key] += p * q / size
+        states = following
+    return outcomes
+
+
 def masked_rows(strategy, budget, batch=20_000, **kwargs):
     ids = np.tile(ROW, (batch, 1))
     # 13 tokens that aren't padding, 10 of which may be selected.
@@ -128,6 +154,49 @@ def test_ngrams_are_those_of_the_published_loop(budget, max_n):
     assert (outcomes.sum(1) <= budget).all()
     weights = 1 / np.arange(1, max_n + 1)
     assert_distribution(outcomes, published_ngrams(budget, weights / weights.sum()))
+
+
+@pytest.mark.parametrize(
+    "budget, max_n, window", [(1, 3, 6), (4, 3, 2), (6, 2, 2), (4, 3, 1)]
+)
+def test_windows_are_those_of_the_published_walk(budget, max_n, window):
+    outcomes = masked_rows(NGramWindows(max_n, window), budget)
+    weights = 1 / np.arange(1, max_n + 1)
+    expected = published_windows(budget, weights / weights.sum(), window)
+    assert max(map(len, expected)) > budget  # the last word may exceed it
+    assert_distribution(outcomes, expected)
+
+
+def test_windows_of_single_tokens():
+    outcomes = masked_rows(NGramWindows(1, 3), 3)
+    words = [[i] for word in WORDS for i in word]
+    assert_distribution(outcomes, published_windows(3, [1.0], 3, words))
+
+
+@pytest.mark.parametrize(
+    "length, budget, tail", [(22, 3, 2), (64, 10, 2), (128, 19, 12), (512, 77, 48)]
+)
+def test_the_end_of_a_row_is_never_masked(length, budget, tail):
+    layer = masker(NGramWindows(1))
+    ids = np.tile([CLS, *[START] * (length - 2), SEP], (400, 1))
+    out = numpy_call(layer, ids, seed=[0, 1])
+    assert out["mask_positions"].shape[1] == budget
+    hits = selected(out, length)[:, 1:-1]
+    per_window = hits[:, : 6 * budget].reshape(len(hits), budget, 6).sum(2)
+    assert (per_window == 1).all()
+    assert hits[:, 6 * budget - 1].any() and not hits[:, len(hits[0]) - tail :].any()
+    assert len(hits[0]) - tail == 6 * budget
+
+
+def test_the_last_word_of_windows_is_cut_where_slots_end():
+    ids = np.array([[CLS, *[START, PIECE, PIECE] * 7, SEP]])
+    for slots, count in ((None, 6), (4, 4), (3, 3)):
+        layer = masker(
+            NGramWindows(2, 1), mask_selection_rate=4 / 23, mask_selection_length=slots
+        )
+        out = numpy_call(layer, ids, seed=[0, 1])
+        assert out["mask_weights"].sum() == count
+        assert out["mask_weights"].shape[1] == (slots or 8)
 
 
 def test_longer_ngrams_may_be_favoured():

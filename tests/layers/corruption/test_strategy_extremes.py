@@ -12,6 +12,7 @@ from keras_bertfam.layers import (
     GivenSpans,
     MaskTokens,
     NGrams,
+    NGramWindows,
     SmoothedTokens,
     WholeWords,
 )
@@ -35,6 +36,7 @@ STRATEGIES = {
     "words": WholeWords(),
     "ngrams": NGrams(4),
     "spans": GeometricSpans(),
+    "windows": NGramWindows(2, 3),
     "given": GivenSpans(),
 }
 tokens = st.sampled_from([0, CLS, SEP, START, START + 1, PIECE, PIECE + 1])
@@ -76,8 +78,11 @@ def test_extremes(name, row, rate, slots):
     selectable = (~np.isin(row, [0, CLS, SEP])).sum()
     length = np.count_nonzero(row)
     budget = min(max(1, round(length * rate)), slots, selectable)
-    assert len(chosen) <= budget
-    if not isinstance(strategy, WholeWords | NGrams | GivenSpans):
+    # The last word of windows, or part of a long one, may exceed it.
+    most = budget + 9 if isinstance(strategy, NGramWindows) else budget
+    assert len(chosen) <= min(most, slots)
+    unlike = WholeWords | NGrams | NGramWindows | GivenSpans
+    if not isinstance(strategy, unlike):
         assert len(chosen) == budget
     assert (out["mask_ids"][0][full] == ids[0, chosen]).all()
     untouched = np.delete(np.arange(len(row)), chosen)
@@ -121,6 +126,8 @@ def test_in_a_dataset_and_from_its_config(name):
         (lambda: SmoothedTokens([1], smoothing=-1), "`smoothing`.*-1"),
         (lambda: SmoothedTokens([1], budget="all"), "`budget`.*'all'"),
         (lambda: NGrams(0), "`max_n`.*0"),
+        (lambda: NGramWindows(0), "`max_n`.*0"),
+        (lambda: NGramWindows(window=0), "`window`.*0"),
         (lambda: GeometricSpans(max_length=1.5), "`max_length`.*1.5"),
         (lambda: GeometricSpans(p=0), r"`p` must be in \(0, 1\].*0"),
     ],

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from keras import ops
 
 from keras_bertfam.layers.blocks.embedding import TokenEmbedding
@@ -17,6 +18,28 @@ def test_replaced_token_head():
     np.testing.assert_allclose(received, expected[..., 0], atol=1e-5)
     config = head.get_config()
     assert ReplacedTokenHead.from_config(config).get_config() == config
+
+
+def test_replaced_token_head_with_the_first_token():
+    head = ReplacedTokenHead("relu", norm_epsilon=1e-7)
+    random = np.random.default_rng(0)
+    x = random.normal(size=(2, 5, 4)).astype("float32")
+    head.build(x.shape)
+    for variable in head.weights:
+        variable.assign(random.normal(size=variable.shape))
+    gamma, beta, *kernels = (ops.convert_to_numpy(w) for w in head.weights)
+    states = x + x[:, :1]
+    states -= states.mean(-1, keepdims=True)
+    states = states / np.sqrt((states**2).mean(-1, keepdims=True) + 1e-7) * gamma + beta
+    expected = np.maximum(states @ kernels[0] + kernels[1], 0) @ kernels[2] + kernels[3]
+    received = ops.convert_to_numpy(head(x, x[:, :1]))
+    np.testing.assert_allclose(received, expected[..., 0], atol=1e-4)
+    config = head.get_config()
+    assert ReplacedTokenHead.from_config(config).get_config() == config
+    with pytest.raises(ValueError, match="`first` must be given with `norm_epsilon`"):
+        head(x)
+    with pytest.raises(ValueError, match="`norm_epsilon` must be"):
+        ReplacedTokenHead(norm_epsilon=-1.0)
 
 
 def copying_head(gate, softmax):

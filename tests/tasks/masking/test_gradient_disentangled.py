@@ -6,7 +6,11 @@ import pytest
 
 from keras_bertfam import models, tasks
 from keras_bertfam.analysis import prune_heads
-from keras_bertfam.layers.blocks.table_differences import merged_weights
+from keras_bertfam.layers import EncoderEmbedding
+from keras_bertfam.layers.blocks.table_differences import (
+    disentangled,
+    merged_weights,
+)
 from tests import tiny_electra
 from tests.tiny_families import ENCODERS, ROWS, backbone_of
 
@@ -32,6 +36,60 @@ def trained(**kwargs):
     model.compile(optimizer=keras.optimizers.SGD(0.1), jit_compile=False)
     model.fit(tiny_electra.stream(model).take(1), verbose=0)
     return model
+
+
+class OneWeight(keras.Model):
+    """Tables of one number, and a loss of 0.5 of the generator's and 2 of the other."""
+
+    def __init__(self, sharing):
+        super().__init__()
+        config = models.TransformerConfig(
+            vocabulary_size=1, num_layers=1, num_heads=1, hidden_dim=1,
+            intermediate_dim=1, num_segments=0, max_sequence_length=None,
+            embedding_norm=False, dropout=0.0,
+        )  # fmt: skip
+        self.generator = EncoderEmbedding(config)
+        shared = {"token_embedding": self.generator.token_embedding}
+        shared = shared if sharing == "full" else None
+        self.discriminator = EncoderEmbedding(config, shared=shared)
+        for part in (self.generator, self.discriminator):
+            part.build((None, None))
+            part.token_embedding.embeddings.assign([[1.0]])
+        self.differences = None
+        if sharing == "gradient_disentangled":
+            self.differences = disentangled(self.discriminator, self.generator, False)
+
+    def call(self, x):
+        return 0.5 * self.generator(x) + 2.0 * self.discriminator(x)
+
+    def values(self):
+        x = np.zeros((1, 1), "int32")
+        return [
+            float(numpy(part(x)).item())
+            for part in (self.generator, self.discriminator)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("sharing", "expected"),
+    [
+        ("gradient_disentangled", [0.95, 0.75]),
+        ("full", [0.75, 0.75]),
+        ("none", [0.95, 0.8]),
+    ],
+)
+def test_a_step_of_one_weight(sharing, expected):
+    model = OneWeight(sharing)
+    model.compile(
+        keras.optimizers.SGD(0.1), lambda y, y_pred: y_pred, jit_compile=False
+    )
+    assert model.values() == [1.0, 1.0]
+    x = np.zeros((1, 1), "int32")
+    model.fit(x, np.zeros((1, 1, 1)), verbose=0)
+    np.testing.assert_allclose(model.values(), expected, atol=1e-6)
+    if model.differences is not None:
+        (difference,) = model.differences.weights
+        np.testing.assert_allclose(numpy(difference), [[-0.2]], atol=1e-6)
 
 
 @pytest.mark.slow

@@ -48,7 +48,8 @@ _DENOISING = (
     "token_deletion token_masking"
 ).split()
 _STRATEGIES = (
-    "tokens words ngrams spans given_spans knowledge salient_spans smoothed_tokens"
+    "tokens words ngrams ngram_windows spans given_spans knowledge salient_spans "
+    "smoothed_tokens"
 ).split()
 _CORRUPTION = "keras_bertfam.layers.corruption"
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from keras_bertfam.presets.families.parts.recipes import (
@@ -130,10 +130,12 @@ class Variant:
     Attributes:
         hidden_dims: widths of the backbones that it is about.
         fine_tuning: as that of `Family`.
+        num_layers: layers of these backbones, where other sizes have the same width.
     """
 
     hidden_dims: tuple[int, ...]
     fine_tuning: Mapping[str, FineTuningRecipe]
+    num_layers: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,20 +209,32 @@ class Family:
             self, name=name, backbone=backbone, **{**own, **changes}
         )
 
-    def pretraining_recipe(self, hidden_dim: int) -> PretrainingRecipe:
-        """Find the recipe of the published size that is nearest in width."""
+    def pretraining_recipe(
+        self, hidden_dim: int, tasks: Collection[str] = ()
+    ) -> PretrainingRecipe:
+        """Find the recipe of the published size that is nearest in width.
+
+        Args:
+            hidden_dim: int.
+            tasks: names of classes. If sizes were trained by one of these, only they
+                are looked at.
+        """
+
+        def recipe(name):
+            return self.pretraining.get(name, self.pretraining[""])
 
         def distance(name):
             return abs(math.log(self.sizes[name].arguments["hidden_dim"] / hidden_dim))
 
-        nearest = min(self.sizes, key=distance, default="")
-        return self.pretraining.get(nearest, self.pretraining[""])
+        fitting = [name for name in self.sizes if recipe(name).task in tasks]
+        return recipe(min(fitting or self.sizes, key=distance, default=""))
 
     def fine_tuning_recipes(
-        self, hidden_dim: int | None = None
+        self, hidden_dim: int | None = None, num_layers: int | None = None
     ) -> Mapping[str, FineTuningRecipe]:
-        """Give the recipes for a backbone of a width, or those of most sizes."""
+        """Give the recipes for a backbone of a size, or those of most sizes."""
         for variant in self.variants.values():
-            if hidden_dim in variant.hidden_dims:
+            of_all = variant.num_layers is None or variant.num_layers == num_layers
+            if hidden_dim in variant.hidden_dims and of_all:
                 return variant.fine_tuning
         return self.fine_tuning
