@@ -104,11 +104,49 @@ def test_sizes_that_are_called_by_their_parameters(family, objective):
         ({"preset": "x", "tokenizer": "byte_pair"}, "must be left out where they are"),
         ({"new_words": 5}, "`new_words` must be left out without a `preset`"),
         ({"new_words": -5}, "`new_words` must be at least 0."),
+        ({"language_exponent": 1.5}, "`language_exponent` must be a finite number fro"),
+        ({"language_exponent": "nan"}, "`language_exponent` must be a finite number"),
+        (
+            {"language_exponent": 0.3, "files": ["de.txt"]},
+            "`files` must be LANGUAGE=FILES each, such as de=texts/de/*.txt, with a",
+        ),
     ],
 )
 def test_settings_that_are_wrong(settings, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         PretrainingRun(**settings)
+
+
+def test_files_by_language(text_file, tmp_path):
+    files = (f"de={text_file}", f"en={text_file}", "de=a=b.txt")
+    run = PretrainingRun(files=files, language_exponent=0.3)
+    assert runs.by_language(run.files) == {
+        "de": [text_file, "a=b.txt"],
+        "en": [text_file],
+    }
+    assert run.paths() == [text_file, "a=b.txt", text_file]
+    run.write(tmp_path / "run.yaml")
+    assert PretrainingRun.read(tmp_path / "run.yaml") == run
+    with pytest.raises(FileNotFoundError, match="`files` must name existing files"):
+        inputs.check_run(run.changed(output=str(tmp_path / "out")))
+    assert PretrainingRun(files=("a=b.txt",)).paths() == ["a=b.txt"]
+
+
+@pytest.mark.slow
+def test_several_languages(text_file, tmp_path):
+    other = tmp_path / "is.txt"
+    other.write_text("hafið var hafið", "utf-8")
+    output = tmp_path / "out"
+    files = [f"en={text_file}", f"is={tmp_path}/is*", "--language-exponent", 0]
+    code, text = command(*files, "--output", output, *TINY, *SHORT)
+    assert code == 0, text
+    run = PretrainingRun.read(output / "run.yaml")
+    assert run.language_exponent == 0 and run.files[0] == files[0]
+    tokenizer = tasks.MaskedLM.from_preset(str(output)).preprocessor.tokenizer
+    assert "hafið" in tokenizer.get_vocabulary()
+    other.write_text(" ", "utf-8")
+    code, text = command(*files, "--output", tmp_path / "two", *TINY, *SHORT)
+    assert code and "must have text each. Received: none for 'is'." in text
 
 
 def test_warm_up_in_steps_or_as_a_share(tmp_path):

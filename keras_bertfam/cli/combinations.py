@@ -1,6 +1,5 @@
 """Which settings of a pre-training run go together."""
 
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -143,8 +142,8 @@ def check_effects(run: Any, given: Iterable[str]) -> None:
         given: names of the settings that were given as options.
     """
     unread: dict[str, str] = {}
-    if len(run.files) == 1 and os.path.isdir(run.files[0]):
-        why = f"the prepared corpus {run.files[0]!r}, whose text is tokens already"
+    if run.prepared:
+        why = f"the prepared corpus {run.prepared[0]!r}, whose text is tokens already"
         names = "feature one_per_file encoding max_line_length vocabulary_size cased"
         unread |= dict.fromkeys(names.split(), why)
     if run.tokenizer is not None and not run.learns_vocabulary():

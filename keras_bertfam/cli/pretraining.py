@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 
@@ -14,16 +14,24 @@ from keras_bertfam import callbacks, distribution
 from keras_bertfam.cli.building import build, make_tokenizer
 from keras_bertfam.cli.clusters import cluster
 from keras_bertfam.cli.inputs import backup_folder, check_run, has_backup
-from keras_bertfam.cli.runs import FILE_NAME, PRECISIONS, TOKENIZERS, PretrainingRun
-from keras_bertfam.layers import read_documents, read_tokens
+from keras_bertfam.cli.runs import (
+    FILE_NAME,
+    PRECISIONS,
+    TOKENIZERS,
+    PretrainingRun,
+    by_language,
+)
+from keras_bertfam.layers import read_documents, read_tokens, sample_corpora
 from keras_bertfam.layers.data.prepared.token_corpus import TokenCorpus
 from keras_bertfam.layers.data.rows.batches import full_batches
 from keras_bertfam.presets import folders, locks
 from keras_bertfam.presets.tokenizer_formats.tokenizer_sources import open_tokenizer
+from keras_bertfam.tokenizers.texts import MixedDocuments
 from keras_bertfam.types import Model, TFDataset
 
 SAVE_FREQ = 500  # steps between two backups
 _LEARNED = (None, *TOKENIZERS)
+Documents: TypeAlias = TFDataset | TokenCorpus | MixedDocuments
 
 
 def pretrain(run: PretrainingRun, report: Callable[[str], Any] = print) -> Model:
@@ -81,20 +89,20 @@ def learn_vocabulary(run: PretrainingRun) -> int:
     Returns:
         How many tokens there are.
     """
-    tokenizer = make_tokenizer(run, read(run, run.files))
+    tokenizer = make_tokenizer(run, read_corpora(run))
     with folders.write_aside(run.output) as folder:
         tokenizer.save_to_preset(folder)
     return int(tokenizer.vocabulary_size())
 
 
-def begin(run: PretrainingRun) -> TFDataset | TokenCorpus:
+def begin(run: PretrainingRun) -> Documents:
     """Set seed and precision, and check all that can be before anything is learned.
 
     Args:
         run: `PretrainingRun`.
 
     Returns:
-        The documents, see `read`.
+        The documents, see `read_corpora`.
 
     Raises:
         ValueError: for a run without files or output, or one in the same place that
@@ -107,7 +115,7 @@ def begin(run: PretrainingRun) -> TFDataset | TokenCorpus:
         open_tokenizer(str(run.tokenizer), run.family)
     keras.config.set_dtype_policy(PRECISIONS[run.precision])
     keras.utils.set_random_seed(run.seed)
-    documents = read(run, run.files)
+    documents = read_corpora(run)
     if isinstance(documents, TokenCorpus):
         _check_prepared(run, documents)
     return documents
@@ -130,8 +138,17 @@ def _check_prepared(run, corpus):
         )
 
 
+def read_corpora(run: PretrainingRun) -> Documents:
+    """Read what a run trains on: with a `language_exponent` several corpora, mixed."""
+    if run.language_exponent is None:
+        return read(run, run.files)
+    languages = by_language(run.files).items()
+    corpora: Any = {name: read(run, files) for name, files in languages}
+    return sample_corpora(corpora, run.language_exponent)
+
+
 def read(run: PretrainingRun, files: Sequence[str]) -> TFDataset | TokenCorpus:
-    """Read the documents of a run's files, or its one prepared corpus."""
+    """Read the documents of files, or of one prepared corpus, as a run has them."""
     if len(files) == 1 and os.path.isdir(files[0]):
         return read_tokens(files[0])
     names = ("feature", "one_per_file", "encoding", "max_line_length")
@@ -139,7 +156,7 @@ def read(run: PretrainingRun, files: Sequence[str]) -> TFDataset | TokenCorpus:
 
 
 def train(
-    run: PretrainingRun, model: Model, documents: TFDataset | TokenCorpus
+    run: PretrainingRun, model: Model, documents: Documents
 ) -> keras.callbacks.History:
     """Train a compiled task, and write its preset and settings as a whole.
 
