@@ -165,7 +165,8 @@ def backup_folder(run: PretrainingRun) -> str:
 
 def has_backup(folder: str) -> bool:
     """Tell whether a run has left enough in a folder to go on with it."""
-    return os.path.exists(os.path.join(folder, "backup.npz"))
+    places = (glob.escape(folder), os.path.join(glob.escape(folder), "phase-*"))
+    return any(glob.glob(os.path.join(place, "backup.npz")) for place in places)
 
 
 def check_prepared(

@@ -69,7 +69,7 @@ def _described(objective: str) -> str:
 def _setting(default: Any, description: str) -> Any:
     """Make a field with what its option's help says."""
     metadata = {"help": description}
-    if isinstance(default, dict):
+    if isinstance(default, dict | list):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -143,6 +143,7 @@ class PretrainingRun:
     )
     model_parallel: int = _setting(1, "Of jax's devices, how many share the weights.")
     resume: bool = _setting(False, "Go on with a run that was killed, if there is one.")
+    phases: list[Config] = _setting([], "Of `keras_bertfam.tasks.Phase`, in order.")
     backbone_arguments: Config = _setting({}, "Other arguments of the backbone.")
     preprocessor_arguments: Config = _setting({}, "Of the preprocessor.")
     dataset_arguments: Config = _setting({}, "Of its `dataset`.")

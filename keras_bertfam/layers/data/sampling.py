@@ -9,37 +9,12 @@ import tensorflow as tf
 
 from keras_bertfam.arguments import check_number, checked
 from keras_bertfam.layers.data.documents.mixtures import DocumentMixture, count_text
+from keras_bertfam.layers.data.documents.shares import SamplingLaw
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.layers.data.prepared.token_corpus import TokenCorpus
 from keras_bertfam.layers.data.prepared.token_mixture import TokenMixture
 from keras_bertfam.tokenizers.texts import check_documents
 from keras_bertfam.types import TFDataset
-
-
-def sampling_shares(
-    sizes: Mapping[str, float], exponent: float = 1.0
-) -> dict[str, float]:
-    """Compute shares by a power of sizes, `q ∝ p ** exponent`.
-
-    Args:
-        sizes: dict from names to positive numbers, in any unit.
-        exponent: float in [0, 1].
-
-    Returns:
-        A dict from names to shares, which sum up to 1.
-
-    Example:
-
-    ```python
-    from keras_bertfam.layers.data.sampling import sampling_shares
-    sampling_shares({"en": 1000, "de": 100, "is": 10}, 0.5)
-    # {"en": 0.706, "de": 0.223, "is": 0.071}
-    ```
-    """
-    most = max(sizes.values())  # powers of large numbers overflow
-    powers = {name: (size / most) ** exponent for name, size in sizes.items()}
-    total = math.fsum(powers.values())
-    return {name: power / total for name, power in powers.items()}
 
 
 @checked
@@ -81,7 +56,8 @@ def sample_corpora(
 
     Returns:
         What `dataset` takes. Its `repeats` are a dict from names to how often a pass
-        has each document: below 1 some only.
+        has each document: below 1 some only. Its `changed(exponent, names)` mixes the
+        same corpora, or some of them, in another way, without counting them again.
 
     Raises:
         ValueError: for a corpus without text or without an end, sizes that aren't of
@@ -120,13 +96,11 @@ def sample_corpora(
         )
     counts = {name: _count(name, corpus) for name, corpus in corpora.items()}
     texts = {name: text for name, (_, text) in counts.items()}
-    shares = sampling_shares(_checked_sizes(sizes, texts), power)
-    total = sum(texts.values())
-    repeats = {name: shares[name] * total / texts[name] for name in texts}
+    law = SamplingLaw(texts, _checked_sizes(sizes, texts), power)
     if any(prepared):
-        return _prepared(corpora, repeats)
+        return _prepared(corpora, law)
     documents = {name: count for name, (count, _) in counts.items()}
-    return DocumentMixture(corpora, documents, repeats, consecutive)
+    return DocumentMixture(corpora, documents, law, consecutive)
 
 
 def _power(exponent, temperature):
@@ -192,7 +166,7 @@ def _checked_sizes(sizes, texts):
 _READING = ("num_workers", "worker_index", "num_slices", "epoch")
 
 
-def _prepared(corpora, repeats):
+def _prepared(corpora, law):
     (first, corpus), *others = corpora.items()
     for name, other in others:
         told = (corpus.manifest.tokenizer, other.manifest.tokenizer)
@@ -209,4 +183,4 @@ def _prepared(corpora, repeats):
                     f"{own!r} for {first!r}, {theirs!r} for {name!r}."
                 )
     fields = {f.name: getattr(corpus, f.name) for f in dataclasses.fields(corpus)}
-    return TokenMixture(**fields, corpora=dict(corpora), repeats=repeats)
+    return TokenMixture(**fields, corpora=dict(corpora), law=law)

@@ -91,6 +91,7 @@ _PRETRAINING = PretrainingRecipe(
     rows="segment_pairs",
     masking={"mask_selection_rate": 0.15, "mask_selection_length": 80},
     task_arguments={"sentence_objective": "nsp"},
+    lengths=((0.9, 128), (0.1, 512)),
 )
 
 # The README of the release, of May 2019.

@@ -16,10 +16,10 @@ from keras_bertfam.layers import (
     sample_corpora,
     train_word_piece,
 )
+from keras_bertfam.layers.data.documents.shares import sampling_shares
 from keras_bertfam.layers.data.pipelines import remembered_count
 from keras_bertfam.layers.data.prepared.token_mixture import TokenMixture
 from keras_bertfam.layers.data.rows.rows import BatchOptions
-from keras_bertfam.layers.data.sampling import sampling_shares
 from keras_bertfam.tasks import (
     DenoisingPreprocessor,
     MaskedLMPreprocessor,

@@ -1,6 +1,6 @@
 """Documents of several corpora, of which small ones are read more often."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_bertfam.autograph import as_written
 from keras_bertfam.corpora.permutation import permuted
 from keras_bertfam.layers.data.documents.reading import whole_documents
+from keras_bertfam.layers.data.documents.shares import SamplingLaw
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.tokenizers.texts import MixedDocuments, check_documents
 from keras_bertfam.types import TFDataset, TFTensor
@@ -38,11 +39,11 @@ class DocumentMixture(MixedDocuments):
     Args:
         corpora: dict from names to `tf.data.Dataset`s of scalar strings.
         sizes: dict from names to the number of documents of each.
-        repeats: dict from names to how often a pass has each of them, see
-            `sample_corpora`.
+        law: `SamplingLaw`.
         consecutive: int. How many of a corpus are a turn.
 
     Attributes:
+        repeats: dict from names to how often a pass has each document.
         counts: dict from names to how many documents a pass has.
     """
 
@@ -50,14 +51,26 @@ class DocumentMixture(MixedDocuments):
         self,
         corpora: Mapping[str, TFDataset],
         sizes: Mapping[str, int],
-        repeats: Mapping[str, float],
+        law: SamplingLaw,
         consecutive: int = 16,
     ) -> None:
         self.corpora = {name: check_documents(corpora[name]) for name in corpora}
         self.sizes = dict(sizes)
-        self.repeats = dict(repeats)
+        self.law = law
+        self.repeats = law.repeats
         self.consecutive = consecutive
-        self.counts = {n: max(1, round(sizes[n] * repeats[n])) for n in corpora}
+        self.counts = {n: max(1, round(sizes[n] * self.repeats[n])) for n in corpora}
+
+    def changed(
+        self, exponent: float | None = None, names: Collection[str] | None = None
+    ) -> "DocumentMixture":
+        """Mix the same corpora in another way, see `SamplingLaw.changed`."""
+        law = self.law.changed(exponent, names)
+        corpora, sizes = (
+            {name: each[name] for name in law.texts}
+            for each in (self.corpora, self.sizes)
+        )
+        return DocumentMixture(corpora, sizes, law, self.consecutive)
 
     def turns(self, numbers: np.ndarray, *seed: int) -> np.ndarray:
         """Tell whose documents come next.

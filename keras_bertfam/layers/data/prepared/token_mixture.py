@@ -1,7 +1,7 @@
 """Several prepared corpora in place of one."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from keras_bertfam.corpora.batch_source import BatchSource
 from keras_bertfam.corpora.mixed_source import MixedSource
 from keras_bertfam.corpora.row_kinds import RowKind
+from keras_bertfam.layers.data.documents.shares import SamplingLaw
 from keras_bertfam.layers.data.prepared.token_corpus import TokenCorpus
 
 
@@ -28,11 +29,24 @@ class TokenMixture(TokenCorpus):
         epoch: int or `None`.
         cache: path or `None`.
         corpora: dict from names to `TokenCorpus`.
-        repeats: dict from names to how often a pass has each row.
+        law: `SamplingLaw`.
     """
 
     corpora: Mapping[str, TokenCorpus] = dataclasses.field(default_factory=dict)
-    repeats: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    law: SamplingLaw = dataclasses.field(default_factory=lambda: SamplingLaw({}, {}))
+
+    @property
+    def repeats(self) -> dict[str, float]:
+        """dict: from names to how often a pass has each row."""
+        return self.law.repeats
+
+    def changed(
+        self, exponent: float | None = None, names: Collection[str] | None = None
+    ) -> "TokenMixture":
+        """Mix the same corpora in another way, see `SamplingLaw.changed`."""
+        law = self.law.changed(exponent, names)
+        corpora = {name: self.corpora[name] for name in law.texts}
+        return dataclasses.replace(self, corpora=corpora, law=law)
 
     def count_tokens(self) -> np.ndarray:
         """Count how often each token occurs in a pass, on average.
@@ -40,8 +54,9 @@ class TokenMixture(TokenCorpus):
         Returns:
             An int64 array of shape `(vocabulary_size,)`.
         """
+        repeats = self.repeats
         counts: Any = sum(
-            corpus.count_tokens() * self.repeats[name]
+            corpus.count_tokens() * repeats[name]
             for name, corpus in self.corpora.items()
         )
         return np.round(counts).astype(np.int64)
@@ -53,5 +68,5 @@ class TokenMixture(TokenCorpus):
             corpus.batch_source(kind, batch_size, **settings)
             for corpus in self.corpora.values()
         ]
-        repeats = [self.repeats[name] for name in self.corpora]
-        return MixedSource(tuple(made), tuple(repeats))
+        own = self.repeats
+        return MixedSource(tuple(made), tuple(own[name] for name in self.corpora))
