@@ -223,6 +223,8 @@ def test_published_phases():
     assert [p.objective for p in pretraining_phases("modernbert-decoder")] == [
         "clm"
     ] * 3
+    first, _ = pretraining_phases("bert", "bert_base_multi")
+    assert first.language_exponent == 0.7
     (roberta,) = pretraining_phases("xlm-roberta")
     assert roberta.language_exponent == 0.3
     with pytest.raises(ValueError, match="`total_steps` must be at least 3, one for"):
