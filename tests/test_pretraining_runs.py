@@ -104,11 +104,111 @@ def test_sizes_that_are_called_by_their_parameters(family, objective):
         ({"preset": "x", "tokenizer": "byte_pair"}, "must be left out where they are"),
         ({"new_words": 5}, "`new_words` must be left out without a `preset`"),
         ({"new_words": -5}, "`new_words` must be at least 0."),
+        ({"language_exponent": 1.5}, "`language_exponent` must be a finite number fro"),
+        ({"language_exponent": "nan"}, "`language_exponent` must be a finite number"),
+        (
+            {"language_exponent": 0.3, "files": ["de.txt"]},
+            "`files` must be LANGUAGE=FILES each, such as de=texts/de/*.txt, with a",
+        ),
     ],
 )
 def test_settings_that_are_wrong(settings, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         PretrainingRun(**settings)
+
+
+def test_files_by_language(text_file, tmp_path):
+    files = (f"de={text_file}", f"en={text_file}", "de=a=b.txt")
+    run = PretrainingRun(files=files, language_exponent=0.3)
+    assert runs.by_language(run.files) == {
+        "de": [text_file, "a=b.txt"],
+        "en": [text_file],
+    }
+    assert run.paths() == [text_file, "a=b.txt", text_file]
+    run.write(tmp_path / "run.yaml")
+    assert PretrainingRun.read(tmp_path / "run.yaml") == run
+    with pytest.raises(FileNotFoundError, match="`files` must name existing files"):
+        inputs.check_run(run.changed(output=str(tmp_path / "out")))
+    assert PretrainingRun(files=("a=b.txt",)).paths() == ["a=b.txt"]
+
+
+@pytest.mark.slow
+def test_several_languages(text_file, tmp_path):
+    other = tmp_path / "is.txt"
+    other.write_text("hafið var hafið", "utf-8")
+    output = tmp_path / "out"
+    files = [f"en={text_file}", f"is={tmp_path}/is*", "--language-exponent", 0]
+    code, text = command(*files, "--output", output, *TINY, *SHORT)
+    assert code == 0, text
+    run = PretrainingRun.read(output / "run.yaml")
+    assert run.language_exponent == 0 and run.files[0] == files[0]
+    tokenizer = tasks.MaskedLM.from_preset(str(output)).preprocessor.tokenizer
+    assert "hafið" in tokenizer.get_vocabulary()
+    other.write_text(" ", "utf-8")
+    code, text = command(*files, "--output", tmp_path / "two", *TINY, *SHORT)
+    assert code and "must have text each. Received: none for 'is'." in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"phases": "x"}, "`phases` must be of type list. Received: 'x'."),
+        ({"phases": [3]}, "`phases` must be dicts with `steps` and what else"),
+        ({"phases": [{"steps": 1, "lr": 1}]}, "A setting of `phases` must be one of"),
+        ({"steps_per_epoch": 2}, "`steps_per_epoch` must be left out with `phases`"),
+        ({"distribution": "jax"}, "`distribution` must be left out with `phases`"),
+        (
+            {"phases": [{"steps": 1, "sequence_length": 600}]},
+            "must be at most 512, the",
+        ),
+        ({"phases": [{"steps": 1, "objective": "bart"}]}, "must be one of an encoder."),
+        ({"family": "xlnet"}, "`phases` must be left out with the objective 'plm'."),
+        (
+            {"phases": [{"steps": 1, "language_exponent": 0.3}]},
+            "`phases` must leave languages out without a `language_exponent` of",
+        ),
+    ],
+)
+def test_phases_that_are_wrong(settings, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        PretrainingRun(**{"phases": [{"steps": 1}], **settings})
+
+
+@pytest.mark.slow
+def test_phases_of_a_file(text_file, tmp_path, monkeypatch):
+    other = tmp_path / "is.txt"
+    other.write_text("hafið var hafið\n\nblátt var hafið", "utf-8")
+    path, output = tmp_path / "run.yaml", tmp_path / "out"
+    path.write_text(
+        f"files: ['en={text_file}', 'is={other}']\noutput: {output}\n"
+        "language_exponent: 0.7\nobjective: mlm\nsize: tiny\nbatch_size: 4\n"
+        "vocabulary_size: 300\nphases:\n"
+        "- {steps: 2, sequence_length: 16}\n"
+        "- {steps: 3, sequence_length: 32, batch_size: 2, language_exponent: 0.3,\n"
+        "   learning_rate: 1e-4, preprocessor_arguments: {mask_selection_rate: 0.3}}\n"
+    )
+    seen = []
+
+    class Killed(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            seen.append(self.model.preprocessor.sequence_length)
+            if len(seen) == 4:
+                raise InterruptedError
+
+    made = pretraining._callbacks
+    monkeypatch.setattr(
+        pretraining, "_callbacks", lambda *args: [*made(*args), Killed()]
+    )
+    run = PretrainingRun.read(path)
+    with pytest.raises(InterruptedError):
+        pretraining.pretrain(run, lambda line: None)
+    with pytest.raises(ValueError, match="`resume` must be given to go on"):
+        pretraining.pretrain(run, lambda line: None)
+    model = pretraining.pretrain(run.changed(resume=True), lambda line: None)
+    assert seen == [16, 16, 32, 32, 32, 32, 32]  # from the phase's only backup
+    assert model.preprocessor.mask_selection_rate == 0.3
+    assert PretrainingRun.read(output / "run.yaml") == run
+    assert not os.path.exists(f"{output}-backup")
 
 
 def test_warm_up_in_steps_or_as_a_share(tmp_path):

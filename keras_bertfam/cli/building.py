@@ -206,20 +206,32 @@ def make_distiller(run: PretrainingRun) -> Model:
 
 def compiled(run: PretrainingRun, model: Model) -> Model:
     """Compile a task as published, but for what the run says."""
-    rates = {"learning_rate": run.learning_rate, "warmup_steps": run.warmup_steps}
-    given: Config = {name: v for name, v in rates.items() if v is not None}
-    if run.accumulate > 1:
-        given["gradient_accumulation_steps"] = run.accumulate
+    given = rates_of(run)
     optimizer: Any = "auto"
     if run.optimizer_arguments:
         settings = {**model.optimizer_defaults, **given, **run.optimizer_arguments}
         optimizer, given = optimizers.pretraining_optimizer(**settings), {}
+    model.compile(optimizer, **given, **compilation_of(run))
+    return model
+
+
+def rates_of(run: PretrainingRun) -> Config:
+    """Give what a run says of the optimizer by settings of their own."""
+    rates = {"learning_rate": run.learning_rate, "warmup_steps": run.warmup_steps}
+    given: Config = {name: v for name, v in rates.items() if v is not None}
+    if run.accumulate > 1:
+        given["gradient_accumulation_steps"] = run.accumulate
+    return given
+
+
+def compilation_of(run: PretrainingRun) -> Config:
+    """Give the arguments of `compile` that say how a step is computed."""
+    given: Config = {}
     if run.rematerialize != "none":
         given["rematerialize"] = run.rematerialize
     if run.jit_compile is not None:
         given["jit_compile"] = run.jit_compile
-    model.compile(optimizer, **given)
-    return model
+    return given
 
 
 def pretraining_preprocessor(cls: Any) -> Any:

@@ -1,11 +1,11 @@
 """Which settings of a pre-training run go together."""
 
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.parts.objectives import OBJECTIVES
+from keras_bertfam.presets.families.parts.phases import Phase
 
 # By command and option: the option that it says more about, or takes the place of.
 _NEEDS = {
@@ -88,11 +88,56 @@ def check_together(run: Any) -> None:
             "`size` and `tokenizer` must be left out where they are those of "
             f"{given!r}. Received: size={run.size!r}, tokenizer={run.tokenizer!r}."
         )
+    if run.phases:
+        _check_phases(run, name)
     if run.preset is None and run.new_words:
         raise ValueError(
             "`new_words` must be left out without a `preset`, whose vocabulary "
             f"they are for. Received: {run.new_words}."
         )
+
+
+# Whose preprocessors, or models beside the task, phases don't know.
+_WITHOUT_PHASES = ("distillation", "plm")
+
+
+def _check_phases(run, name):
+    """Raise a `ValueError` for phases that a run can't have."""
+    phases = [Phase.of(each) for each in run.phases]
+    if name in _WITHOUT_PHASES:
+        raise ValueError(
+            f"`phases` must be left out with the objective {name!r}. Received: "
+            f"{run.phases!r}."
+        )
+    for setting in ("steps_per_epoch", "distribution"):
+        if getattr(run, setting) is not None:
+            raise ValueError(
+                f"`{setting}` must be left out with `phases`, which have steps and run "
+                f"in one process. Received: {getattr(run, setting)!r}."
+            )
+    longest = run.longest_row() if run.preset is None else None
+    for phase in phases:
+        length = phase.sequence_length or run.sequence_length
+        if longest is not None and length > longest:
+            raise ValueError(
+                f"`sequence_length` of `phases` must be at most {longest}, the "
+                f"positions of {run.family!r}. Received: {length}."
+            )
+        other = phase.objective and OBJECTIVES[phase.objective].task
+        if other not in (None, OBJECTIVES[name].task) and (
+            phase.objective in _WITHOUT_PHASES
+            or {trunk_of(other), trunk_of(OBJECTIVES[name].task)} != {"encoder"}
+        ):
+            raise ValueError(
+                "`objective` of `phases` must be one of an encoder. "
+                f"Received: {phase.objective!r} after {name!r}."
+            )
+        of_languages = phase.language_exponent is not None or phase.languages
+        if of_languages and run.language_exponent is None:
+            raise ValueError(
+                "`phases` must leave languages out without a `language_exponent` of "
+                f"the run. Received: {phase}."
+            )
 
 
 def _check_new(run, task):
@@ -143,8 +188,8 @@ def check_effects(run: Any, given: Iterable[str]) -> None:
         given: names of the settings that were given as options.
     """
     unread: dict[str, str] = {}
-    if len(run.files) == 1 and os.path.isdir(run.files[0]):
-        why = f"the prepared corpus {run.files[0]!r}, whose text is tokens already"
+    if run.prepared:
+        why = f"the prepared corpus {run.prepared[0]!r}, whose text is tokens already"
         names = "feature one_per_file encoding max_line_length vocabulary_size cased"
         unread |= dict.fromkeys(names.split(), why)
     if run.tokenizer is not None and not run.learns_vocabulary():
@@ -154,6 +199,8 @@ def check_effects(run: Any, given: Iterable[str]) -> None:
         unread |= dict.fromkeys(("vocabulary_size", "cased"), why)
     if run.preset:
         unread["family"] = unread["cased"]
+    if run.phases:
+        unread["epochs"] = "`phases`, which have steps"
     for name in given:
         if name in unread:
             value = getattr(run, name)

@@ -109,7 +109,7 @@ def check_run(run: PretrainingRun) -> None:
             "'distillation'. Received: teacher=None."
         )
     Reading(encoding=run.encoding, max_line_length=run.max_line_length)  # or raises
-    check_files("files", run.files)
+    check_files("files", run.paths())
     check_files("validation", run.validation)
     learned = run.tokenizer in TOKENIZERS
     presets = {"preset": run.preset, "teacher": run.teacher}
@@ -150,12 +150,11 @@ def check_vocabulary(run: PretrainingRun) -> None:
             raise ValueError(f"`{name}` must be given. Received: nothing.")
     Reading(encoding=run.encoding, max_line_length=run.max_line_length)  # or raises
     check_choice("tokenizer", run.tokenizer, (None, *TOKENIZERS))
-    check_files("files", run.files)
-    for file in run.files:
-        if os.path.isdir(file):
-            raise ValueError(
-                f"`files` must name text files. Received: {file!r}, which is a folder."
-            )
+    check_files("files", run.paths())
+    for file in run.prepared:
+        raise ValueError(
+            f"`files` must name text files. Received: {file!r}, which is a folder."
+        )
     folders.check_destination(run.output)
 
 
@@ -166,7 +165,8 @@ def backup_folder(run: PretrainingRun) -> str:
 
 def has_backup(folder: str) -> bool:
     """Tell whether a run has left enough in a folder to go on with it."""
-    return os.path.exists(os.path.join(folder, "backup.npz"))
+    places = (glob.escape(folder), os.path.join(glob.escape(folder), "phase-*"))
+    return any(glob.glob(os.path.join(place, "backup.npz")) for place in places)
 
 
 def check_prepared(
@@ -216,7 +216,7 @@ def check_finetuning(
 # What is the same in both runs of `adapt`, or has an option of its own.
 _OF_ADAPT = (
     "files output preset teacher family size objective tokenizer vocabulary_size "
-    "new_words epochs steps_per_epoch seed resume"
+    "new_words epochs steps_per_epoch seed resume language_exponent"
 ).split()
 
 

@@ -122,7 +122,7 @@ def _parameters(defaults):
     kinds = typing.get_type_hints(PretrainingRun)
     for field in dataclasses.fields(PretrainingRun):
         kind, text = kinds[field.name], field.metadata["help"]
-        if typing.get_origin(kind) is dict:
+        if typing.get_origin(kind) in (dict, list):
             continue  # for files only
         default = defaults.get(field.name, field.default)
         if isinstance(default, (str, int, float)) and str(default) and default != 0:

@@ -6,24 +6,39 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 
 from keras_bertfam import callbacks, distribution
-from keras_bertfam.cli.building import build, make_tokenizer
+from keras_bertfam.cli.building import (
+    build,
+    compilation_of,
+    make_tokenizer,
+    rates_of,
+)
 from keras_bertfam.cli.clusters import cluster
 from keras_bertfam.cli.inputs import backup_folder, check_run, has_backup
-from keras_bertfam.cli.runs import FILE_NAME, PRECISIONS, TOKENIZERS, PretrainingRun
-from keras_bertfam.layers import read_documents, read_tokens
+from keras_bertfam.cli.runs import (
+    FILE_NAME,
+    PRECISIONS,
+    TOKENIZERS,
+    PretrainingRun,
+    by_language,
+)
+from keras_bertfam.layers import read_documents, read_tokens, sample_corpora
 from keras_bertfam.layers.data.prepared.token_corpus import TokenCorpus
 from keras_bertfam.layers.data.rows.batches import full_batches
 from keras_bertfam.presets import folders, locks
+from keras_bertfam.presets.families.parts.phases import Phase
 from keras_bertfam.presets.tokenizer_formats.tokenizer_sources import open_tokenizer
+from keras_bertfam.tasks import train_in_phases
+from keras_bertfam.tokenizers.texts import MixedDocuments
 from keras_bertfam.types import Model, TFDataset
 
 SAVE_FREQ = 500  # steps between two backups
 _LEARNED = (None, *TOKENIZERS)
+Documents: TypeAlias = TFDataset | TokenCorpus | MixedDocuments
 
 
 def pretrain(run: PretrainingRun, report: Callable[[str], Any] = print) -> Model:
@@ -64,7 +79,7 @@ def _pretrain(run, report):
     model = build(run, documents)
     model.recipe(report)
     try:
-        train(run, model, documents)
+        model = train(run, model, documents)
     except SystemExit:  # of `BackupAndResume`, when the run is told to end
         report("The same command with --resume goes on.")
         raise
@@ -81,20 +96,20 @@ def learn_vocabulary(run: PretrainingRun) -> int:
     Returns:
         How many tokens there are.
     """
-    tokenizer = make_tokenizer(run, read(run, run.files))
+    tokenizer = make_tokenizer(run, read_corpora(run))
     with folders.write_aside(run.output) as folder:
         tokenizer.save_to_preset(folder)
     return int(tokenizer.vocabulary_size())
 
 
-def begin(run: PretrainingRun) -> TFDataset | TokenCorpus:
+def begin(run: PretrainingRun) -> Documents:
     """Set seed and precision, and check all that can be before anything is learned.
 
     Args:
         run: `PretrainingRun`.
 
     Returns:
-        The documents, see `read`.
+        The documents, see `read_corpora`.
 
     Raises:
         ValueError: for a run without files or output, or one in the same place that
@@ -107,7 +122,7 @@ def begin(run: PretrainingRun) -> TFDataset | TokenCorpus:
         open_tokenizer(str(run.tokenizer), run.family)
     keras.config.set_dtype_policy(PRECISIONS[run.precision])
     keras.utils.set_random_seed(run.seed)
-    documents = read(run, run.files)
+    documents = read_corpora(run)
     if isinstance(documents, TokenCorpus):
         _check_prepared(run, documents)
     return documents
@@ -130,17 +145,24 @@ def _check_prepared(run, corpus):
         )
 
 
+def read_corpora(run: PretrainingRun) -> Documents:
+    """Read what a run trains on: with a `language_exponent` several corpora, mixed."""
+    if run.language_exponent is None:
+        return read(run, run.files)
+    languages = by_language(run.files).items()
+    corpora: Any = {name: read(run, files) for name, files in languages}
+    return sample_corpora(corpora, run.language_exponent)
+
+
 def read(run: PretrainingRun, files: Sequence[str]) -> TFDataset | TokenCorpus:
-    """Read the documents of a run's files, or its one prepared corpus."""
+    """Read the documents of files, or of one prepared corpus, as a run has them."""
     if len(files) == 1 and os.path.isdir(files[0]):
         return read_tokens(files[0])
     names = ("feature", "one_per_file", "encoding", "max_line_length")
     return read_documents([*files], **{name: getattr(run, name) for name in names})
 
 
-def train(
-    run: PretrainingRun, model: Model, documents: TFDataset | TokenCorpus
-) -> keras.callbacks.History:
+def train(run: PretrainingRun, model: Model, documents: Documents) -> Model:
     """Train a compiled task, and write its preset and settings as a whole.
 
     Args:
@@ -149,9 +171,23 @@ def train(
         documents: what `dataset` of the preprocessor takes.
 
     Returns:
-        The history of `fit()`.
+        The task; another one if its phases changed objective or encoder.
     """
+    chief = distribution.is_chief()
+    with _alone(run) if chief else contextlib.nullcontext(backup_folder(run)) as backup:
+        if chief:
+            run.write(os.path.join(backup, FILE_NAME))
+        fit = _fit_phases if run.phases else _fit
+        # A bar on a terminal, a line an epoch in a file.
+        verbose = (1 if sys.stdout.isatty() else 2) if chief else 0
+        model = fit(run, model, documents, _callbacks(run, backup), verbose)
+        with distribution.gathered(model):
+            if chief:
+                save(run, model)
+    return model
 
+
+def _fit(run, model, documents, callbacks, verbose):
     def dataset(documents, **kwargs):
         settings = {"packing": run.packing, **run.dataset_arguments, **kwargs}
         return model.preprocessor.dataset(documents, run.batch_size, **settings)
@@ -164,23 +200,34 @@ def train(
             held_out = full_batches(held_out, run.batch_size)
     if run.steps_per_epoch is not None:
         data = data.repeat()
-    chief = distribution.is_chief()
-    with _alone(run) if chief else contextlib.nullcontext(backup_folder(run)) as backup:
-        if chief:
-            run.write(os.path.join(backup, FILE_NAME))
-        history = model.fit(
-            data,
-            epochs=run.epochs,
-            steps_per_epoch=run.steps_per_epoch,
-            validation_data=held_out,
-            callbacks=_callbacks(run, backup),
-            # A bar on a terminal, a line an epoch in a file.
-            verbose=(1 if sys.stdout.isatty() else 2) if chief else 0,
-        )
-        with distribution.gathered(model):
-            if chief:
-                save(run, model)
-    return history
+    model.fit(
+        data,
+        epochs=run.epochs,
+        steps_per_epoch=run.steps_per_epoch,
+        validation_data=held_out,
+        callbacks=callbacks,
+        verbose=verbose,
+    )
+    return model
+
+
+def _fit_phases(run, model, documents, callbacks, verbose):
+    # Each phase has a backup of its own.
+    _, *others = callbacks
+    return train_in_phases(
+        model,
+        documents,
+        [Phase.of(each) for each in run.phases],
+        backup_folder(run),
+        validation=read(run, run.validation) if run.validation else None,
+        batch_size=run.batch_size,
+        save_freq=SAVE_FREQ,
+        optimizer_arguments={**rates_of(run), **run.optimizer_arguments},
+        dataset_arguments={"packing": run.packing, **run.dataset_arguments},
+        compile_arguments=compilation_of(run),
+        callbacks=others,
+        verbose=verbose,
+    )
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import difflib
+import os
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -13,6 +14,7 @@ import yaml
 from keras_bertfam import parsing
 from keras_bertfam.cli.clusters import BACKENDS
 from keras_bertfam.cli.combinations import check_together, trunk_of
+from keras_bertfam.number_ranges import check_number
 from keras_bertfam.presets.checkpoints.source import TOKENIZERS as GIVEN
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.parts.objectives import OBJECTIVES, strategies
@@ -32,8 +34,8 @@ RECOMPUTED = ("none", "attention", "block")
 TOKENIZERS = ("word_piece", "byte_pair", "sentence_piece")
 # The settings that a vocabulary is learned by.
 VOCABULARY = (
-    "files output family objective tokenizer vocabulary_size cased one_per_file "
-    "feature encoding max_line_length"
+    "files output family objective tokenizer vocabulary_size cased language_exponent "
+    "one_per_file feature encoding max_line_length"
 ).split()
 # Layers and width of BERT's miniatures, by which any family can be made.
 SHAPES = {
@@ -67,7 +69,7 @@ def _described(objective: str) -> str:
 def _setting(default: Any, description: str) -> Any:
     """Make a field with what its option's help says."""
     metadata = {"help": description}
-    if isinstance(default, dict):
+    if isinstance(default, dict | list):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -101,6 +103,11 @@ class PretrainingRun:
     )
     vocabulary_size: int = _setting(8000, "The most tokens to learn.")
     cased: bool | None = _setting(None, "Keep case and accents.")
+    language_exponent: float | None = _setting(
+        None,
+        "Files are LANGUAGE=FILES, drawn by this power of their share of the text: .7 "
+        "for BERT's languages, .3 for XLM-R's.",
+    )
     one_per_file: bool = _setting(False, "A document is a whole file.")
     feature: str = _setting("text", "Field or column of the text.")
     encoding: str = _setting("utf-8", "Of the files.")
@@ -136,6 +143,7 @@ class PretrainingRun:
     )
     model_parallel: int = _setting(1, "Of jax's devices, how many share the weights.")
     resume: bool = _setting(False, "Go on with a run that was killed, if there is one.")
+    phases: list[Config] = _setting([], "Of `keras_bertfam.tasks.Phase`, in order.")
     backbone_arguments: Config = _setting({}, "Other arguments of the backbone.")
     preprocessor_arguments: Config = _setting({}, "Of the preprocessor.")
     dataset_arguments: Config = _setting({}, "Of its `dataset`.")
@@ -166,10 +174,25 @@ class PretrainingRun:
                 )
         if self.seed >= 1 << 32:
             raise ValueError(f"`seed` must be below 2**32. Received: {self.seed}.")
+        exponent = self.language_exponent
+        if exponent is not None:
+            check_number("language_exponent", exponent, 0.0, 1.0)
+            by_language(self.files)
         if self.warmup_steps is not None and self.warmup_steps >= 1:
             if float(self.warmup_steps).is_integer():  # options are floats
                 self.warmup_steps = int(self.warmup_steps)
         check_together(self)
+
+    @property
+    def prepared(self) -> list[str]:
+        """list of str: the folders among the files, which are prepared corpora."""
+        return [file for file in self.paths() if os.path.isdir(file)]
+
+    def paths(self) -> list[str]:
+        """List the paths and patterns of the files, without their languages."""
+        if self.language_exponent is None:
+            return [*self.files]
+        return [path for each in by_language(self.files).values() for path in each]
 
     def learns_vocabulary(self) -> bool:
         """Tell whether a tokenizer is of a kind to learn, or the family's kind."""
@@ -327,6 +350,27 @@ def merged(*parts: Config) -> Config:
         for name, value in part.items():
             both = isinstance(value, dict) and isinstance(found.get(name), dict)
             found[name] = {**found[name], **value} if both else value
+    return found
+
+
+def by_language(files: Iterable[str]) -> dict[str, list[str]]:
+    """Sort `LANGUAGE=FILES` by their languages.
+
+    Args:
+        files: strings, of which several may be of one language.
+
+    Raises:
+        ValueError: for a string without a language or files.
+    """
+    found: dict[str, list[str]] = {}
+    for file in files:
+        name, _, path = file.partition("=")
+        if not name or not path:
+            raise ValueError(
+                "`files` must be LANGUAGE=FILES each, such as de=texts/de/*.txt, with "
+                f"a `language_exponent`. Received: {file!r}."
+            )
+        found.setdefault(name, []).append(path)
     return found
 
 

@@ -124,7 +124,11 @@ class BatchSource:
         """
         if self.kind.kind == "windows":
             return self._read_windows(epoch, batch, part)
-        numbers, row = self.reader.index.sequences(self.rows(epoch, batch, part))
+        return self.read_rows(self.rows(epoch, batch, part), epoch)
+
+    def read_rows(self, numbers: np.ndarray, epoch: int) -> dict[str, np.ndarray]:
+        """Read rows by their numbers, with the partners of a pass; see `read`."""
+        numbers, row = self.reader.index.sequences(numbers)
         shared = {}
         if self.kind.sharing is not None:
             shared = {"row": row.astype(np.int32)}

@@ -116,6 +116,7 @@ if TYPE_CHECKING:
     from keras_bertfam.tasks.masking.span_boundary_lm_preprocessor import (
         SpanBoundaryLMPreprocessor,
     )
+    from keras_bertfam.tasks.phases import Phase, pretraining_phases, train_in_phases
     from keras_bertfam.tasks.recipes import fine_tuning_recipe, pretraining_recipe
     from keras_bertfam.tasks.recurrent.bidirectional_lm import BidirectionalLM
     from keras_bertfam.tasks.recurrent.bidirectional_lm_preprocessor import (
@@ -209,6 +210,7 @@ __all__ = [
     "PassageSearch",
     "PermutationLM",
     "PermutationLMPreprocessor",
+    "Phase",
     "PointwiseCrossentropy",
     "RecurrentLM",
     "RecurrentLMPreprocessor",
@@ -242,8 +244,10 @@ __all__ = [
     "add_special_tokens",
     "fine_tuning_recipe",
     "mark_entities",
+    "pretraining_phases",
     "pretraining_recipe",
     "resize_vocabulary",
+    "train_in_phases",
 ]
 
 lazy.attach(__name__)

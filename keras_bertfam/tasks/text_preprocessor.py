@@ -30,7 +30,7 @@ from keras_bertfam.tokenizers.pipeline_ops import (
     as_graph_layer,
     tokenize_with_masks,
 )
-from keras_bertfam.tokenizers.texts import to_utf8
+from keras_bertfam.tokenizers.texts import MixedDocuments, to_utf8
 from keras_bertfam.types import Config, Path, TFDataset, TFTensor, Tokenizer
 
 
@@ -143,11 +143,12 @@ class TextPreprocessor(
         """
         raise TypeError(f"{type(self).__name__} must define `example`.")
 
-    def adapt(self, documents: TFDataset | TokenCorpus) -> None:
+    def adapt(self, documents: TFDataset | TokenCorpus | MixedDocuments) -> None:
         """Collect the corpus statistics that the corruption needs, if any.
 
         Args:
-            documents: `tf.data.Dataset` of scalar strings, or a prepared corpus.
+            documents: `tf.data.Dataset` of scalar strings, or a prepared corpus, or
+                several of either, mixed.
         """
 
     def corrupt(self, rows: dict[str, TFTensor], seed: TFTensor | None = None) -> Any:
@@ -222,7 +223,11 @@ class TextPreprocessor(
     @as_written
     def dataset(
         self,
-        documents: TFDataset | TokenCorpus | TaskMixture | tuple[Any, Any],
+        documents: TFDataset
+        | TokenCorpus
+        | MixedDocuments
+        | TaskMixture
+        | tuple[Any, Any],
         batch_size: int | None = None,
         *,
         training: bool = True,
@@ -247,8 +252,9 @@ class TextPreprocessor(
         Args:
             documents: `tf.data.Dataset` of scalar strings; or what `pack` gives,
                 where there is that method; or a prepared corpus (`read_tokens`),
-                all of whose rows are shuffled; for a `CausalLM` also prompts with
-                answers, see `CausalLMPreprocessor`.
+                all of whose rows are shuffled; or several of either, mixed by
+                `sample_corpora`; for a `CausalLM` also prompts with answers, see
+                `CausalLMPreprocessor`.
             batch_size: int or `None`. Rows in a batch. Defaults to 32, as Keras's
                 `fit` does, unless there are `tokens_per_batch`.
             training: bool. `False` gives the same batches in each pass, without
@@ -300,7 +306,9 @@ class TextPreprocessor(
         if isinstance(documents, TokenCorpus):
             return self._of_tokens(documents, options)
         rows, _ = self.parts()
-        prepared = rows.prepare(documents, options)
+        mixed = isinstance(documents, MixedDocuments)
+        # What is mixed differs from pass to pass.
+        prepared = None if mixed else rows.prepare(documents, options)
         shuffled = training and shuffle_documents > 0
         if shuffled and prepared is documents:
             raise ValueError(
@@ -313,12 +321,13 @@ class TextPreprocessor(
             order, content, whole = (
                 batch_seed(self.seed, epoch, k) for k in (-1, -2, -3)
             )
-            data = prepared
+            data = documents.of_pass(epoch, self.seed) if mixed else documents
             if shuffled:
                 data = whole_documents.shuffle_documents(
-                    documents, options.shuffle_documents, whole
+                    data, options.shuffle_documents, whole
                 )
-                data = rows.prepare(data, options)
+            again = mixed or shuffled
+            data = rows.prepare(data, options) if again else prepared
             return rows.batches(data, options, order, content)
 
         def corrupt(seed, batch):
@@ -440,5 +449,11 @@ class PackingPreprocessor(TextPreprocessor):
             A `tf.data.Dataset` of dicts of tensors.
         """
         options = BatchOptions(packing=packing, break_lines=break_lines)
+        if isinstance(documents, MixedDocuments):
+            raise ValueError(
+                "`documents` must be given to `dataset` itself where corpora are "
+                "mixed, as each pass has others of them. Received: "
+                f"{type(documents).__name__}."
+            )
         rows, _ = self.parts()
         return rows.prepare(documents, options)

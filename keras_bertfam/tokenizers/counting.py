@@ -9,7 +9,7 @@ from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer, tokenize
 from keras_bertfam.tokenizers.steps import clean_texts
-from keras_bertfam.tokenizers.texts import check_documents, to_utf8
+from keras_bertfam.tokenizers.texts import check_documents, first_pass, to_utf8
 from keras_bertfam.tokenizers.word_piece import BertTokenizer
 from keras_bertfam.types import TFDataset, Tokenizer
 
@@ -43,7 +43,8 @@ def count_tokens(tokenizer: Tokenizer, documents: TFDataset) -> np.ndarray:
         return tf.math.bincount(ids, minlength=size, dtype=tf.int64)
 
     zeros = tf.zeros([size], tf.int64)
-    return check_documents(documents).batch(64).map(count).reduce(zeros, tf.add).numpy()
+    texts = check_documents(first_pass(documents)).batch(64)
+    return texts.map(count).reduce(zeros, tf.add).numpy()
 
 
 @checked
@@ -93,7 +94,7 @@ def extend_vocabulary(
 
     frequencies: collections.Counter[str] = collections.Counter()
     for batch in (
-        check_documents(documents)
+        check_documents(first_pass(documents))
         .batch(64)
         .map(split, num_parallel_calls=tf.data.AUTOTUNE)
     ):

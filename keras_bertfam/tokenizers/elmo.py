@@ -18,6 +18,7 @@ from keras_bertfam.tokenizers.text_tokenizer import PlainInGrain
 from keras_bertfam.tokenizers.texts import (
     WHITE_SPACE,
     check_documents,
+    first_pass,
     split_units,
     to_utf8,
 )
@@ -286,7 +287,7 @@ def train_words(
         )
     tokenizer = ElmoTokenizer(**kwargs)
     counts: collections.Counter[bytes] = collections.Counter()
-    batches = check_documents(documents).batch(256)
+    batches = check_documents(first_pass(documents)).batch(256)
 
     def split(texts):
         words = tokenizer.split_words(texts).flat_values

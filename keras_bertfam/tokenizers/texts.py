@@ -41,6 +41,27 @@ def without_nul(texts: TFTensor) -> TFTensor:
     return tf.strings.regex_replace(texts, r"\x00", " ")
 
 
+class MixedDocuments:
+    """Base of documents of which each pass has others, see `layers.sample_corpora`."""
+
+    def of_pass(self, epoch: int | TFTensor, seed: int = 0) -> TFDataset:
+        """Make the documents of a pass. Works in a graph.
+
+        Args:
+            epoch: int or int64 scalar. The number of the pass.
+            seed: int. Decides the order.
+
+        Returns:
+            A `tf.data.Dataset` of scalar strings.
+        """
+        raise TypeError(f"{type(self).__name__} must define `of_pass`.")
+
+
+def first_pass(documents: Any) -> Any:
+    """Give the first pass of documents that are mixed; all else as it is."""
+    return documents.of_pass(0) if isinstance(documents, MixedDocuments) else documents
+
+
 def check_documents(documents: TFDataset, name: str = "documents") -> TFDataset:
     """Check that `documents` are a dataset of single strings, and return them.
 

@@ -140,9 +140,9 @@ def train_word_piece(
     If the text has fewer tokens than are asked for, a warning says so.
 
     Args:
-        documents: `tf.data.Dataset` of scalar strings, a list of paths of
-            files, as `read_documents` takes them, or words and their counts, see
-            `corpora.count_words`.
+        documents: `tf.data.Dataset` of scalar strings, corpora that are mixed by
+            `layers.sample_corpora`, a list of paths of files, as `read_documents` takes
+            them, or words and their counts, see `corpora.count_words`.
         vocabulary_size: int. The most tokens to learn, special ones included.
         lowercase: bool. Whether to lower-case and strip accents. Defaults to
             `True`.
@@ -206,9 +206,9 @@ def train_byte_pair(
     GPT's has characters instead, and those that occur in no document are unknown.
 
     Args:
-        documents: `tf.data.Dataset` of scalar strings, a list of paths of
-            files, as `read_documents` takes them, or words and their counts, see
-            `corpora.count_words`.
+        documents: `tf.data.Dataset` of scalar strings, corpora that are mixed by
+            `layers.sample_corpora`, a list of paths of files, as `read_documents` takes
+            them, or words and their counts, see `corpora.count_words`.
         vocabulary_size: int. The most tokens to learn, special ones and the 256
             bytes included.
         add_prefix_space: bool. Whether a text begins with a space, so that its
@@ -312,9 +312,9 @@ def train_sentence_piece(
     """Learn a SentencePiece model from text, after the tokenizer's own clean-up.
 
     Args:
-        documents: `tf.data.Dataset` of scalar strings, a list of paths of
-            files, as `read_documents` takes them, or words and their counts, see
-            `corpora.count_words`.
+        documents: `tf.data.Dataset` of scalar strings, corpora that are mixed by
+            `layers.sample_corpora`, a list of paths of files, as `read_documents` takes
+            them, or words and their counts, see `corpora.count_words`.
         vocabulary_size: int. The most pieces to learn, special ones included.
         model_type: `"unigram"`, as in both papers, or `"bpe"`.
         family: whose special pieces the model has and whose tokenizer it gets:

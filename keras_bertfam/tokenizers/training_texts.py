@@ -15,6 +15,7 @@ from keras_bertfam.tokenizers.texts import (
     WHITE_SPACE,
     check_documents,
     dataset_of,
+    first_pass,
     text_sources,
     to_utf8,
     without_nul,
@@ -88,7 +89,7 @@ def read_texts(documents: TFDataset | Sequence[Path]) -> TFDataset:
                 line for source in sources for line in read_lines(Part(source), reading)
             )
         )
-    return check_documents(documents)
+    return check_documents(first_pass(documents))
 
 
 @as_written

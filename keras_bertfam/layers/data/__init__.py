@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from keras_bertfam.layers.data.prepared.token_corpus import data_worker, read_tokens
     from keras_bertfam.layers.data.rows.batches import BatchByTokens
     from keras_bertfam.layers.data.rows.sentence_packing import PackSentences
+    from keras_bertfam.layers.data.sampling import sample_corpora
 
 __all__ = [
     "BatchByTokens",
@@ -27,6 +28,7 @@ __all__ = [
     "mark_dates",
     "read_documents",
     "read_tokens",
+    "sample_corpora",
     "split_sentences",
 ]
 

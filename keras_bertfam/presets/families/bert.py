@@ -91,12 +91,16 @@ _PRETRAINING = PretrainingRecipe(
     rows="segment_pairs",
     masking={"mask_selection_rate": 0.15, "mask_selection_length": 80},
     task_arguments={"sentence_objective": "nsp"},
+    lengths=((0.9, 128), (0.1, 512)),
 )
 
 # The README of the release, of May 2019.
 _WHOLE_WORD = dataclasses.replace(
     _PRETRAINING, masking={**_PRETRAINING.masking, "strategy": "words"}
 )
+
+# The README of the release on languages: for the data and the vocabulary.
+_LANGUAGES = dataclasses.replace(_PRETRAINING, language_exponent=0.7)
 
 _FINE_TUNING = FineTuningRecipe(
     source="Devlin et al., 2018, appendix A.3 and sections 4.2 to 4.4"
@@ -121,6 +125,7 @@ BERT = Family(
     pretraining={
         "": _PRETRAINING,
         **dict.fromkeys((n for n in _SIZES if n.endswith("_whole_word")), _WHOLE_WORD),
+        **dict.fromkeys((n for n in _SIZES if "_multi" in n), _LANGUAGES),
     },
     fine_tuning={
         "": _FINE_TUNING,

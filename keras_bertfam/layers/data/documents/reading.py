@@ -253,6 +253,19 @@ def shuffle_documents(
     Returns:
         A `tf.data.Dataset` of scalar strings.
     """
+    return shuffle(whole_documents(documents), buffer_size, seed).unbatch()
+
+
+@as_written
+def whole_documents(documents: TFDataset) -> TFDataset:
+    """Put the pieces of each document together.
+
+    Args:
+        documents: `tf.data.Dataset` of scalar strings.
+
+    Returns:
+        A `tf.data.Dataset` of string tensors of shape `(pieces,)`.
+    """
     nothing = tf.constant([], tf.string)
     end = tf.data.Dataset.from_tensors("")
 
@@ -262,8 +275,7 @@ def shuffle_documents(
         return tf.concat([pieces[tf.size(done) :], [text]], 0), done
 
     whole = documents.concatenate(end).scan(nothing, gather)
-    whole = whole.filter(lambda pieces: tf.size(pieces) > 0)
-    return shuffle(whole, buffer_size, seed).unbatch()
+    return whole.filter(lambda pieces: tf.size(pieces) > 0)
 
 
 def warn_if_short(sequence_length: int) -> Callable[[TFTensor, TFTensor], None]:

@@ -12,6 +12,8 @@ import tensorflow as tf
 from keras_bertfam.arguments import checked
 from keras_bertfam.corpora.batch_source import BatchSource
 from keras_bertfam.corpora.manifest import TOKENIZER, Manifest
+from keras_bertfam.corpora.mixed_source import MixedSource, source_from_json
+from keras_bertfam.corpora.row_kinds import RowKind
 from keras_bertfam.corpora.shards import ShardReader
 from keras_bertfam.layers.data import pipeline_warnings  # noqa: F401, by its name
 from keras_bertfam.layers.data.pipelines import (
@@ -97,7 +99,7 @@ def _read_in_process(source, names, epoch, batch, part):
 
 
 _READ_IN_PROCESS = register_by_name(_read_in_process)
-_source_from_json = functools.lru_cache(maxsize=8)(BatchSource.from_json)
+_source_from_json = functools.lru_cache(maxsize=8)(source_from_json)
 
 
 _RECORDS_AT_ONCE = 4096
@@ -154,6 +156,26 @@ class TokenCorpus:
                 ids = [ids for ids, _ in reader.records(range(begin, end))]
                 counts += np.bincount(np.concatenate(ids), minlength=size)
         return counts
+
+    def batch_source(
+        self, kind: RowKind, batch_size: int, **settings: Any
+    ) -> BatchSource | MixedSource:
+        """Make what reads batches.
+
+        Args:
+            kind: `RowKind`.
+            batch_size: int.
+            **settings: other arguments of `BatchSource`.
+        """
+        return BatchSource(
+            self.folder,
+            kind,
+            batch_size,
+            slices=self.num_slices,
+            cache=self.cache,
+            manifest=self.manifest,
+            **settings,
+        )
 
 
 @checked
@@ -273,19 +295,15 @@ def batch_maker(
     """
     _check(corpus, options)
     made = rows.token_rows(options)
-    source = BatchSource(
-        corpus.folder,
+    source = corpus.batch_source(
         made.kind,
         options.rows,
-        seed,
-        rows.tokenizer.pad_token_id,
+        seed=seed,
+        pad_token_id=rows.tokenizer.pad_token_id,
         shuffled=options.training and options.shuffle_buffer > 0,
         drop_remainder=options.drops or corpus.num_slices > 1,
-        slices=corpus.num_slices,
         partners=made.partners,
         both_directions=made.both_directions,
-        cache=corpus.cache,
-        manifest=corpus.manifest,
     )
     _check_slices(corpus, source)
     own = corpus.num_slices // corpus.num_workers

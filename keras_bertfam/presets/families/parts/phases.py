@@ -1,0 +1,115 @@
+"""The phases of a run of pre-training, as plain data that needs no framework."""
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from keras_bertfam.arguments import check_number, check_one_of, check_several
+from keras_bertfam.presets.families.parts.objectives import OBJECTIVES
+from keras_bertfam.types import Config
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """A phase of pre-training. What it doesn't say is as in the phase before.
+
+    Without anything that is said of the rate or the optimizer, and with the same
+    objective and arguments of the backbone, the schedule of the phase before goes on,
+    and spans both. Otherwise the phase has an optimizer and a schedule of its own.
+
+    Args:
+        steps: int. Batches.
+        batch_size: int or `None`. Rows of each.
+        sequence_length: int or `None`. Tokens of a row.
+        objective: a key of `OBJECTIVES`, such as `"clm"` or `"mlm"`, or `None`.
+        language_exponent: float in [0, 1] or `None`, see
+            `keras_bertfam.layers.sample_corpora`.
+        languages: names of corpora, or `None`: those of the mixture to read.
+        learning_rate: float or `None`. The peak.
+        warmup_steps: int, or float below 1 as a share of the schedule; or `None`.
+        optimizer_arguments: dict of others of `pretraining_optimizer`.
+        preprocessor_arguments: dict, such as of `mask_selection_rate`.
+        dataset_arguments: dict, of the preprocessor's `dataset`.
+        backbone_arguments: dict of what changes no weight, such as `rotary_base`.
+
+    Raises:
+        ValueError: for a value out of its range.
+
+    Example:
+
+    ```python
+    phases = [
+        keras_bertfam.tasks.Phase(steps=900, sequence_length=128, batch_size=64),
+        keras_bertfam.tasks.Phase(steps=100, sequence_length=512, batch_size=16),
+    ]
+    ```
+    """
+
+    steps: int
+    batch_size: int | None = None
+    sequence_length: int | None = None
+    objective: str | None = None
+    language_exponent: float | None = None
+    languages: Sequence[str] | None = None
+    learning_rate: float | None = None
+    warmup_steps: float | None = None
+    optimizer_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    preprocessor_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    dataset_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    backbone_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_number("steps", self.steps, 1)
+        if self.objective is not None:
+            check_one_of("objective", self.objective, [*OBJECTIVES])
+        if self.languages is not None:
+            check_several("languages", self.languages)
+        least: dict[str, tuple[float, float]] = {
+            "batch_size": (1, 2**31 - 1),
+            "sequence_length": (3, 2**31 - 1),
+            "language_exponent": (0.0, 1.0),
+            "learning_rate": (0.0, float("inf")),
+            "warmup_steps": (0.0, float("inf")),
+        }
+        for name, bounds in least.items():
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), *bounds)
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name.endswith("_arguments") and not isinstance(value, Mapping):
+                raise ValueError(f"`{field.name}` must be a dict. Received: {value!r}.")
+
+    def rates(self) -> Config:
+        """Give what is said of the optimizer, by the names of its arguments."""
+        given = {n: getattr(self, n) for n in ("learning_rate", "warmup_steps")}
+        given = {name: value for name, value in given.items() if value is not None}
+        if given.get("warmup_steps", 0) >= 1:
+            given["warmup_steps"] = int(given["warmup_steps"])
+        return {**self.optimizer_arguments, **given}
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> "Phase":
+        """Make a phase of settings by their names, as a file has them.
+
+        Raises:
+            ValueError: for an unknown name, none for `steps`, or a wrong value.
+        """
+        known = [field.name for field in dataclasses.fields(cls)]
+        if not isinstance(settings, Mapping) or "steps" not in settings:
+            raise ValueError(
+                "`phases` must be dicts with `steps` and what else is to change. "
+                f"Received: {settings!r}."
+            )
+        for name in settings:
+            if name not in known:
+                raise ValueError(
+                    f"A setting of `phases` must be one of {known}. Received: {name!r}."
+                )
+        floats = ("language_exponent", "learning_rate", "warmup_steps")
+        settings = dict(settings)
+        for name in floats:  # YAML takes 1e-4 for a string
+            if isinstance(settings.get(name), str):
+                with contextlib.suppress(ValueError):
+                    settings[name] = float(settings[name])
+        return cls(**settings)

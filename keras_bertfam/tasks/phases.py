@@ -1,0 +1,420 @@
+"""Pre-training in phases, whose rows, masks, languages, rates or objectives differ."""
+
+import dataclasses
+import inspect
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+
+from keras_bertfam import distribution, lazy, optimizers
+from keras_bertfam.arguments import checked
+from keras_bertfam.callbacks.backup import BackupAndResume
+from keras_bertfam.optimizers.pretraining import resolve_schedule
+from keras_bertfam.parsing import read_json
+from keras_bertfam.presets.families.parts.objectives import OBJECTIVES
+from keras_bertfam.presets.families.parts.phases import Phase
+from keras_bertfam.tasks.recipes import pretraining_recipe
+from keras_bertfam.types import Config, Model, Path
+from keras_bertfam.whole_files import write_text
+
+_FILE = "phases.json"
+
+
+@checked
+def pretraining_phases(
+    family: str, size: str | None = None, total_steps: int | None = None
+) -> list[Phase]:
+    """Give the phases by which a family was pre-trained.
+
+    Rates, lengths, masks, exponents of languages, objectives and the backbone's
+    arguments are the published ones, and so is `batch_size`: for smaller batches use
+    `dataclasses.replace`.
+
+    Args:
+        family: see `pretraining_recipe`.
+        size: see there.
+        total_steps: int or `None`. So many steps in all, shared as published, in place
+            of those that were published.
+
+    Returns:
+        A list of `Phase`, of one for a family that had one.
+
+    Raises:
+        ValueError: as `pretraining_recipe`; and for fewer steps than phases, or a
+            recipe that says no number of steps.
+
+    Example:
+
+    ```python
+    phases = keras_bertfam.tasks.pretraining_phases("bert", total_steps=1000)
+    [(phase.steps, phase.sequence_length) for phase in phases]
+    # [(900, 128), (100, 512)]
+    ```
+    """
+    recipe = pretraining_recipe(family, size)
+    found = [phase for each in (recipe, *recipe.phases) for phase in _phases_of(each)]
+    published = sum(steps for _, steps in found)
+    wanted = published if total_steps is None else total_steps
+    if wanted < len(found):
+        raise ValueError(
+            f"`total_steps` must be at least {len(found)}, one for each phase. "
+            f"Received: {total_steps}."
+        )
+    steps = _shared([share for _, share in found], wanted)
+    return [
+        dataclasses.replace(phase, steps=count)
+        for (phase, _), count in zip(found, steps, strict=True)
+    ]
+
+
+def _phases_of(recipe):
+    """List the phases of a recipe, and their published steps."""
+    if recipe.total_steps is None:
+        raise ValueError(
+            "`family` must be one whose recipe says how many steps there were. "
+            f"Received one of {recipe.task}: {recipe.source}."
+        )
+    said = {**recipe.masking, **recipe.task_arguments}.items()
+    objective = next(
+        (
+            name
+            for name, each in OBJECTIVES.items()
+            if each.task == recipe.task and each.arguments.items() <= said
+        ),
+        None,
+    )
+    rates = recipe.optimizer_arguments()
+    # Lengths of masks are those of rows of 512, of which a preprocessor takes its part.
+    masking = {n: v for n, v in recipe.masking.items() if not n.endswith("_length")}
+    lengths = recipe.lengths or ((1.0, recipe.sequence_length),)
+    for place, (share, length) in enumerate(lengths):
+        first = place == 0
+        steps = round(recipe.total_steps * share)
+        phase = Phase(
+            steps,
+            recipe.batch_size if first else None,
+            length,
+            objective if first else None,
+            recipe.language_exponent if first else None,
+            learning_rate=rates.pop("learning_rate") if first else None,
+            warmup_steps=rates.pop("warmup_steps") if first else None,
+            optimizer_arguments=rates if first else {},
+            preprocessor_arguments=masking if first else {},
+            backbone_arguments=recipe.backbone_arguments if first else {},
+        )
+        yield phase, steps
+
+
+def _shared(shares, total):
+    """Share a number in proportion, at least one each."""
+    ends = [sum(shares[: k + 1]) * total / sum(shares) for k in range(len(shares))]
+    steps, done = [], 0
+    for place, end in enumerate(ends):
+        left = len(ends) - place - 1
+        steps.append(min(max(1, round(end) - done), total - done - left))
+        done += steps[-1]
+    return steps
+
+
+@checked
+def train_in_phases(
+    model: Model,
+    documents: Any,
+    phases: Sequence[Phase],
+    backup_dir: Path | None = None,
+    *,
+    validation: Any = None,
+    batch_size: int = 32,
+    save_freq: int = 500,
+    optimizer_arguments: Mapping[str, Any] | None = None,
+    dataset_arguments: Mapping[str, Any] | None = None,
+    compile_arguments: Mapping[str, Any] | None = None,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    **kwargs: Any,
+) -> Model:
+    """Pre-train a task in phases, and go on after a kill with the batch that was next.
+
+    Each phase is a `fit()` of one epoch of its steps, on a dataset of its own
+    preprocessor, whose seed is that of the task's plus the phase's number. Where the
+    objective or the backbone's arguments change, a new task takes over the weights: all
+    of the backbone, and of the heads if they are of the same form. It is compiled anew
+    wherever a schedule begins.
+
+    Args:
+        model: a task of pre-training with its preprocessor.
+        documents: what `dataset` of the preprocessor takes. Phases that say something
+            of languages need a mixture, see `keras_bertfam.layers.sample_corpora`.
+        phases: list of `Phase`.
+        backup_dir: path of a folder for backups, see `BackupAndResume`: the same call
+            goes on from there. It stays at the end, when a phase is the last: delete it
+            when the model is saved. `None` for none.
+        validation: documents to measure on after each phase, by its rows and masks, or
+            `None`.
+        batch_size: int. Rows, until a phase says how many.
+        save_freq: int. Batches between backups.
+        optimizer_arguments: dict. Of `pretraining_optimizer`, in place of the published
+            ones and until a phase says others; or `None`.
+        dataset_arguments: dict. The same of `dataset`.
+        compile_arguments: dict of other arguments of `compile`, or `None`.
+        callbacks: list of callbacks, which each `fit()` has.
+        **kwargs: arguments of `fit()`, such as `verbose`.
+
+    Returns:
+        The task that was trained, which is a new one if the objective or the
+        backbone changed.
+
+    Raises:
+        ValueError: for no phases, arguments that a phase can't have, rows longer than
+            the backbone takes, or a backup of other phases; all before anything is
+            trained.
+
+    Example:
+
+    ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    model = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
+    Phase = keras_bertfam.tasks.Phase
+    model = keras_bertfam.tasks.train_in_phases(model, documents, [
+        Phase(2, batch_size=4, preprocessor_arguments={"mask_selection_rate": 0.3}),
+        Phase(1, preprocessor_arguments={"mask_selection_rate": 0.15}),
+    ])
+    ```
+    """
+    _check(model, phases)
+    parts = [*_plan(model, documents, phases)]
+    _check_rates(model, phases, optimizer_arguments or {})
+    folder = None if backup_dir is None else os.fspath(backup_dir)
+    if folder is not None:
+        _check_backup(folder, phases)
+    begin = 0 if folder is None else _last_backup(folder, len(phases))
+    rates = {**(optimizer_arguments or {})}
+    rows: Config = {"batch_size": batch_size, **(dataset_arguments or {})}
+    for number, (phase, part) in enumerate(zip(phases, parts, strict=True)):
+        rates |= phase.rates()
+        rows |= phase.dataset_arguments
+        if phase.batch_size is not None:
+            rows["batch_size"] = phase.batch_size
+        if rows.get("tokens_per_batch") is not None:
+            rows["batch_size"] = None
+        model = _taken_over(model, part, phase)
+        if part.begins:
+            settings = {**model.optimizer_defaults, **rates}
+            optimizer = optimizers.pretraining_optimizer(**settings)
+            model.compile(optimizer, **(compile_arguments or {}))
+            resolve_schedule(model.optimizer, part.schedule)
+        if number < begin:
+            continue
+        data = part.preprocessor.dataset(part.documents, **rows).repeat()
+        held_out = None
+        if validation is not None:
+            held_out = part.preprocessor.dataset(validation, **rows, training=False)
+        own: list[Any] = [*callbacks]
+        if folder is not None:
+            own.append(_Backup(_place(folder, number), save_freq))
+        model.fit(
+            data,
+            steps_per_epoch=phase.steps,
+            validation_data=held_out,
+            callbacks=own,
+            **kwargs,
+        )
+        if folder is not None and number and distribution.is_chief():
+            shutil.rmtree(_place(folder, number - 1), ignore_errors=True)
+    return model
+
+
+class _Backup(BackupAndResume):
+    """Backs up the start of a phase as well, with all that is new in it."""
+
+    def __init__(self, folder, save_freq):
+        super().__init__(folder, save_freq, delete_checkpoint=False)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        resumed = os.path.exists(self._path)
+        super().on_epoch_begin(epoch, logs)
+        if not resumed:
+            if not self.model.optimizer.built:
+                self.model.optimizer.build(self.model.trainable_variables)
+            self._save(epoch, 0)
+
+
+@dataclasses.dataclass
+class _Part:
+    """What a phase is made of, and the steps of its schedule.
+
+    `begins` tells whether the schedule begins with it.
+    """
+
+    cls: Any
+    preprocessor: Any
+    documents: Any
+    begins: bool
+    schedule: int
+
+
+def _check(model, phases):
+    if model.preprocessor is None:
+        raise ValueError("`model` must have a preprocessor. Received: none.")
+    of_phases = not isinstance(phases, str | Mapping) and all(
+        isinstance(phase, Phase) for phase in phases
+    )
+    if not of_phases or not phases:
+        raise ValueError(
+            f"`phases` must be a list of one `Phase` or more. Received: {phases!r}."
+        )
+    longest = getattr(model.backbone, "max_sequence_length", None)
+    for number, phase in enumerate(phases):
+        allowed = phase.backbone_arguments.get("max_sequence_length", longest)
+        if None not in (allowed, phase.sequence_length):
+            if phase.sequence_length > allowed:
+                raise ValueError(
+                    f"`sequence_length` must be at most {allowed}, the backbone's "
+                    f"positions. Received in phase {number}: {phase.sequence_length}."
+                )
+
+
+def _check_rates(model, phases, rates):
+    """Make the optimizer of each phase, which tells of arguments that it can't have."""
+    for phase in phases:
+        rates = {**rates, **phase.rates()}
+        optimizers.pretraining_optimizer(**{**model.optimizer_defaults, **rates})
+
+
+def _plan(model, mixture, phases):
+    cls, preprocessor = type(model), model.preprocessor
+    documents, exponent, languages = mixture, None, None
+    begins = []
+    for number, phase in enumerate(phases):
+        before = cls
+        changes = dict(phase.preprocessor_arguments)
+        if phase.objective is not None:
+            objective = OBJECTIVES[phase.objective]
+            cls = _class_of(objective.task)
+            changes = {**objective.arguments, **changes}
+        if phase.sequence_length is not None:
+            changes["sequence_length"] = phase.sequence_length
+        if number or changes or cls is not before:
+            seed = model.preprocessor.seed + number
+            preprocessor = _fed_anew(
+                preprocessor, before, cls, {"seed": seed} | changes
+            )
+        if phase.language_exponent is not None or phase.languages is not None:
+            if not hasattr(documents, "changed"):
+                raise ValueError(
+                    "`documents` must be mixed by `sample_corpora` where a phase has "
+                    "`language_exponent` or `languages`. Received: "
+                    f"{type(mixture).__name__}."
+                )
+            if phase.language_exponent is not None:
+                exponent = phase.language_exponent
+            languages = languages if phase.languages is None else phase.languages
+            documents = mixture.changed(exponent, languages)
+        own = phase.rates() or phase.backbone_arguments or cls is not before
+        begins.append(bool(number == 0 or own))
+        steps = phase.steps
+        for later in phases[number + 1 :]:
+            other = later.objective is not None
+            other = other and _class_of(OBJECTIVES[later.objective].task) is not cls
+            if later.rates() or later.backbone_arguments or other:
+                break
+            steps += later.steps
+        yield _Part(cls, preprocessor, documents, begins[-1], steps)
+
+
+def _class_of(name):
+    lazy.load_all()  # this module can't name what is beside it
+    return keras.saving.get_registered_object(f"keras_bertfam>{name}")
+
+
+def _fed_anew(preprocessor, before, cls, changes):
+    """Make the preprocessor of a phase of that of the phase before."""
+    made = type(preprocessor)
+    if cls is before:
+        config = preprocessor.get_config()
+        for name in ("tokenizer", "name", "trainable", "dtype", "config_file"):
+            config.pop(name, None)
+    else:
+        made = cls.preprocessor_cls
+        if cls.__name__ == "TextToText":
+            raise ValueError(
+                "`objective` must be one of an encoder or a decoder in a phase. "
+                "Received one of TextToText."
+            )
+        config = {"sequence_length": preprocessor.sequence_length}
+    return made(preprocessor.tokenizer, **{**config, **changes})
+
+
+def _taken_over(model, part, phase):
+    """Give the task of a phase, with the weights of that of the phase before."""
+    backbone, cls = model.backbone, part.cls
+    changes = dict(phase.backbone_arguments)
+    if cls is not type(model) and hasattr(backbone, "causal"):
+        causal = cls.__name__ == "CausalLM"
+        if causal != backbone.causal:
+            changes["causal"] = causal
+    if cls is type(model) and not changes:
+        model.preprocessor = part.preprocessor
+        return model
+    if changes:
+        old = backbone
+        backbone = type(old).from_config({**old.get_config(), **changes})
+        _check_weights(old, backbone, changes)
+        backbone.set_weights(old.get_weights())
+    own = {}
+    if cls is type(model):
+        known = {*inspect.signature(cls.__init__).parameters}
+        known -= {"self", "backbone", "preprocessor", "compile", "kwargs"}
+        own = {n: v for n, v in model.get_config().items() if n in known}
+    new = cls(backbone, part.preprocessor, **own)
+    if cls is type(model):
+        new.set_weights(model.get_weights())
+    elif _shapes(getattr(model, "head", None)) == _shapes(getattr(new, "head", None)):
+        new.head.set_weights(model.head.get_weights())
+    return new
+
+
+def _shapes(layer):
+    return [tuple(weight.shape) for weight in layer.weights] if layer else None
+
+
+def _check_weights(old, new, changes):
+    if _shapes(old) != _shapes(new):
+        raise ValueError(
+            "`backbone_arguments` of a phase must leave the weights as they are. "
+            f"Received: {changes!r}."
+        )
+
+
+def _place(folder, number):
+    return os.path.join(folder, f"phase-{number}")
+
+
+def _last_backup(folder, count):
+    """Find the last phase that has a backup; the first if none has."""
+    found = [
+        number
+        for number in range(count)
+        if os.path.exists(os.path.join(_place(folder, number), "backup.npz"))
+    ]
+    return found[-1] if found else 0
+
+
+def _check_backup(folder, phases):
+    """Write what the phases are, or compare with what was written."""
+    path = os.path.join(folder, _FILE)
+    said = json.loads(json.dumps([dataclasses.asdict(phase) for phase in phases]))
+    if os.path.exists(path):
+        before = read_json(path)
+        if before != said:
+            raise ValueError(
+                "`phases` must be those of the run that was killed and left "
+                f"{folder!r}, or that folder be deleted. Received: {said}, in place "
+                f"of {before}."
+            )
+    elif distribution.is_chief():
+        os.makedirs(folder, exist_ok=True)
+        write_text(path, json.dumps(said, indent=1))
