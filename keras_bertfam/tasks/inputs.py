@@ -248,7 +248,7 @@ def ranges_of(task: Model) -> dict[str, Any]:
             for side, reader in rows.items()
             for name, allowed in _of_rows(reader).items()
         },
-        **dict.fromkeys(("mask_ids", "target_ids"), _token(backbone)),
+        **dict.fromkeys(("mask_ids", "masked_ids", "target_ids"), _token(backbone)),
         **dict.fromkeys(places, _PLACE),
         "word_heads": Range(),
         "y": _labels_of(task, task.label_kind, task.loss),

@@ -31,7 +31,12 @@ from keras_bertfam.layers.data.base import (
 )
 from keras_bertfam.layers.data.pipeline_warnings import MaskCounter
 from keras_bertfam.layers.data.pipelines import check_at_least
-from keras_bertfam.layers.data.seeding import content_seed, split_seed
+from keras_bertfam.layers.data.seeding import (
+    content_seed,
+    fold,
+    random_uniform,
+    split_seed,
+)
 from keras_bertfam.types import Config, TFTensor
 
 # Arguments of the constructor that are attributes as they are.
@@ -39,7 +44,7 @@ _ARGUMENTS = (
     "vocabulary_size mask_token_id pad_token_id unselectable_token_ids "
     "mask_selection_rate mask_selection_length mask_token_rate random_token_rate "
     "random_token_ids random_token_weights starts_word replacement_unit "
-    "selections_per_row return_span_bounds seed"
+    "selections_per_row return_span_bounds shuffle_slots seed"
 ).split()
 
 
@@ -97,6 +102,8 @@ class MaskTokens(PreprocessingLayer):
             how many. Defaults to `"bert"`.
         return_span_bounds: bool. Whether to add `span_bounds` to the outputs.
             Defaults to `False`.
+        shuffle_slots: bool. Whether the selections of a row are in random order, for
+            objectives that predict them one after another. Defaults to `False`.
         seed: int. Used in calls without a seed. Defaults to `0`.
 
     Call arguments:
@@ -112,7 +119,8 @@ class MaskTokens(PreprocessingLayer):
     Returns:
         A dict of `tf.Tensor`s, without the batch axis if there was none:
         `token_ids`, int32 `(batch, length)`, the masked ids;
-        `mask_positions`, int32 `(batch, mask_selection_length)`, ascending;
+        `mask_positions`, int32 `(batch, mask_selection_length)`, ascending unless
+        `shuffle_slots`;
         `mask_ids`, int32 of that shape, the original ids; and `mask_weights`,
         float32 of that shape, 1 for a selection and 0 for an empty slot, whose
         position and id are 0; and, if wanted, `span_bounds`, int32
@@ -159,6 +167,7 @@ class MaskTokens(PreprocessingLayer):
         replacement_unit: Literal["token", "word", "span"] = "token",
         selections_per_row: Literal["bert", "fairseq", "spanbert"] = "bert",
         return_span_bounds: bool = False,
+        shuffle_slots: bool = False,
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
@@ -179,6 +188,7 @@ class MaskTokens(PreprocessingLayer):
         self.replacement_unit = replacement_unit
         self.selections_per_row = selections_per_row
         self.return_span_bounds = return_span_bounds
+        self.shuffle_slots = shuffle_slots
         self.seed = seed
         self._check_arguments()
         self.strategy.check(vocabulary_size, self.starts_word)
@@ -264,6 +274,13 @@ class MaskTokens(PreprocessingLayer):
         )
         values = [tf.cast(where[:, 1], tf.int32), originals, first, last]
         weights, values = fill_slots(where, values, tf.shape(ids, tf.int64)[0], slots)
+        if self.shuffle_slots:
+            # Empty slots stay behind the others.
+            keys = random_uniform(tf.shape(weights), fold(seed, 3)) - weights
+            order = tf.argsort(keys, axis=1)
+            weights, *values = (
+                tf.gather(x, order, axis=1, batch_dims=1) for x in (weights, *values)
+            )
         positions, targets, first, last = values
         outputs = {
             "token_ids": ids + add_up(where, replaced - originals, tf.shape(ids)),

@@ -59,7 +59,7 @@ _BIAS = {"relative_buckets": 32, "relative_distance": 128}
 # The released command, but for the batch, which is the paper's: the command fills as
 # many GPUs as there are.
 _PRETRAINING = PretrainingRecipe(
-    task="MaskedLM",
+    task="MaskedPermutedLM",
     source="microsoft/MPNet, README, pre-training; Song et al., 2020, section 4.1",
     learning_rate=5e-4,
     warmup_steps=10_000,

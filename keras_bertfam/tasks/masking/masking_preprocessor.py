@@ -51,6 +51,7 @@ class MaskingPreprocessor(PackingPreprocessor):
     """
 
     return_span_bounds: ClassVar[bool] = False
+    shuffle_slots: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -170,6 +171,7 @@ class MaskingPreprocessor(PackingPreprocessor):
             replacement_unit=self.replacement_unit,
             selections_per_row=self.selections_per_row,
             return_span_bounds=self.return_span_bounds,
+            shuffle_slots=self.shuffle_slots,
             seed=self.seed,
         )
 

@@ -71,6 +71,7 @@ class _Objectives(Mapping[str, Objective]):
             packings=("doc", "full"),
         ),
         "diffusion": Objective("MaskedDiffusionLM", "tokens masked at any rate"),
+        "mpnet": Objective("MaskedPermutedLM", "masked tokens, in any order"),
         "sbo": Objective("SpanBoundaryLM", "spans by their borders"),
         "rtd": Objective(
             "ReplacedTokenDetection",
