@@ -23,6 +23,10 @@ from keras_bertfam.layers.corruption.selection import (
     is_any,
     most_selections,
 )
+from keras_bertfam.layers.corruption.similar_words import (
+    SimilarTokens,
+    SimilarWordTable,
+)
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy, get_strategy
 from keras_bertfam.layers.data.base import (
     PreprocessingLayer,
@@ -44,7 +48,7 @@ _ARGUMENTS = (
     "vocabulary_size mask_token_id pad_token_id unselectable_token_ids "
     "mask_selection_rate mask_selection_length mask_token_rate random_token_rate "
     "random_token_ids random_token_weights starts_word replacement_unit "
-    "selections_per_row return_span_bounds shuffle_slots seed"
+    "selections_per_row return_span_bounds shuffle_slots similar_tokens seed"
 ).split()
 
 
@@ -104,6 +108,10 @@ class MaskTokens(PreprocessingLayer):
             Defaults to `False`.
         shuffle_slots: bool. Whether the selections of a row are in random order, for
             objectives that predict them one after another. Defaults to `False`.
+        similar_tokens: list of pairs, or `None`: the ids of a word, and a list of those
+            of similar words, each of as many ids. Where a word would become masks, it
+            becomes one of them, or, if it has none, random tokens, none of which is
+            `mask_token_id` then. Takes words or spans as `replacement_unit`.
         seed: int. Used in calls without a seed. Defaults to `0`.
 
     Call arguments:
@@ -144,7 +152,8 @@ class MaskTokens(PreprocessingLayer):
     References:
         [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 3.1;
         [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.1;
-        [Joshi et al., 2019](https://arxiv.org/abs/1907.10529), section 3.1.
+        [Joshi et al., 2019](https://arxiv.org/abs/1907.10529), section 3.1;
+        [Cui et al., 2020](https://arxiv.org/abs/2004.13922), section 3.
     """
 
     # What the call takes of rows besides `token_ids`.
@@ -168,6 +177,7 @@ class MaskTokens(PreprocessingLayer):
         selections_per_row: Literal["bert", "fairseq", "spanbert"] = "bert",
         return_span_bounds: bool = False,
         shuffle_slots: bool = False,
+        similar_tokens: SimilarTokens | None = None,
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
@@ -189,16 +199,45 @@ class MaskTokens(PreprocessingLayer):
         self.selections_per_row = selections_per_row
         self.return_span_bounds = return_span_bounds
         self.shuffle_slots = shuffle_slots
+        self.similar_tokens = None
+        if similar_tokens is not None:
+            self.similar_tokens = [
+                [[*map(int, ids)], [[*map(int, other)] for other in others]]
+                for ids, others in similar_tokens
+            ]
         self.seed = seed
         self._check_arguments()
         self.strategy.check(vocabulary_size, self.starts_word)
         self._starts_word_table = np.array(self.starts_word or [], bool)
-        drawn_from = self.random_token_ids or vocabulary_size
-        self._draw = make_draw(drawn_from, self.random_token_weights)
+        self._draw = make_draw(*self._drawn())
+        self._similar = None
+        if self.similar_tokens is not None:
+            self._similar = SimilarWordTable(self.similar_tokens, vocabulary_size)
         name = self.strategy.name or type(self.strategy).__name__
         self._share = MaskCounter(f"strategy={name!r}")
 
+    def _drawn(self):
+        """Give the ids that are drawn at random, and how likely each is."""
+        ids, weights = self.random_token_ids, self.random_token_weights
+        if self.similar_tokens is None:
+            return ids or self.vocabulary_size, weights
+        ids = [*range(self.vocabulary_size)] if ids is None else ids
+        fits = weights is None or len(weights) == len(ids)
+        kept = [k for k, i in enumerate(ids) if i != self.mask_token_id or not fits]
+        if not kept:
+            raise ValueError(
+                "`random_token_ids` must have another than the mask token with "
+                f"`similar_tokens`. Received: {ids}."
+            )
+        weights = [weights[k] for k in kept] if weights and fits else weights
+        return [ids[k] for k in kept], weights
+
     def _check_arguments(self):
+        if self.similar_tokens is not None and self.replacement_unit == "token":
+            raise ValueError(
+                '`replacement_unit` must be "word" or "span" with similar words. '
+                "Received: 'token'."
+            )
         check_rates(
             self.mask_selection_rate, self.mask_token_rate, self.random_token_rate
         )
@@ -256,18 +295,25 @@ class MaskTokens(PreprocessingLayer):
             span_ids = None if span_ids is None else set_apart(span_ids, borders, 0)
         where, starts = self._select(rows, span_ids, slots, seeds)
         groups, first, last = group_neighbours(where)
+        words = groups
+        if self.replacement_unit == "word" or self._similar is not None:
+            words, _, _ = group_neighbours(where, tf.gather_nd(starts, where))
         if self.replacement_unit == "word":
-            groups, _, _ = group_neighbours(where, tf.gather_nd(starts, where))
+            groups = words
         if sequence_ids is not None:
             moved = tf.gather_nd(set_apart(borders, borders, 0), where)
             first, last = first - moved, last - moved
             where -= tf.pad(tf.cast(moved, tf.int64)[:, None], [[0, 0], [1, 0]])
         originals = tf.gather_nd(ids, where)
+        masks = self.mask_token_id
+        if self._similar is not None:
+            others = self._draw(tf.shape(originals), fold(seed, 4))
+            masks = self._similar.draw(originals, words, others, fold(seed, 5))
         replaced = replace_tokens(
             originals,
             None if self.replacement_unit == "token" else groups,
             seeds[2],
-            self.mask_token_id,
+            masks,
             self._draw,
             self.mask_token_rate,
             self.random_token_rate,
