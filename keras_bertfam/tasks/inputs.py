@@ -154,7 +154,7 @@ _LABELS = {
     "token": lambda task: _token(task.backbone),
     "token or -1": lambda task: _token(task.backbone)._replace(least=-1),
     "class": lambda task: Range("num_classes", task.num_classes),
-    "pair": lambda task: Range("classes", 2),
+    "pair": lambda task: Range("classes", task.sentence_head.num_classes),
     "choice": lambda task: Range("choices", axis=1),
     "place": lambda task: _PLACE,
 }

@@ -61,6 +61,9 @@ class MaskedLMPreprocessor(MaskingPreprocessor):
             masks becomes a similar word of as many tokens, or random tokens if there is
             none, and nothing becomes the mask token (MacBERT). Takes `"word"` or
             `"span"` as `replacement_unit`. Defaults to `None`.
+        shuffle_rate: float in [0, 1]. Share of the trigrams without a mask that are put
+            into a random order; the original tokens are predicted there, too, in
+            slots of their own (StructBERT, with `0.05`). Defaults to `0.0`.
         seed: int. Decides every order and mask. Defaults to `0`.
 
     Call arguments:

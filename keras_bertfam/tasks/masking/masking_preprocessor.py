@@ -50,6 +50,7 @@ class MaskingPreprocessor(PackingPreprocessor):
         random_special_tokens: bool or `None`.
         segmenter: function or `None`.
         similar_words: dict or `None`.
+        shuffle_rate: float in [0, 1].
     """
 
     return_span_bounds: ClassVar[bool] = False
@@ -73,6 +74,7 @@ class MaskingPreprocessor(PackingPreprocessor):
         random_special_tokens: bool | None = None,
         segmenter: Segmenter | str | None = None,
         similar_words: Mapping[str, Sequence[str]] | None = None,
+        shuffle_rate: float = 0.0,
         **kwargs: Any,
     ) -> None:
         if getattr(tokenizer, "mask_token", None) is None:
@@ -110,6 +112,7 @@ class MaskingPreprocessor(PackingPreprocessor):
                 f"{segmenter!r}."
             )
         self.segmenter = _registered(segmenter)
+        self.shuffle_rate = shuffle_rate
         self.similar_words = None
         if similar_words is not None:
             self.similar_words = {
@@ -184,6 +187,8 @@ class MaskingPreprocessor(PackingPreprocessor):
             return_span_bounds=self.return_span_bounds,
             shuffle_slots=self.shuffle_slots,
             similar_tokens=similar and tokens_of_words(tokenizer, similar),
+            shuffle_rate=self.shuffle_rate,
+            unshuffled_token_ids=special_token_ids(tokenizer),
             seed=self.seed,
         )
 
@@ -268,6 +273,7 @@ class MaskingPreprocessor(PackingPreprocessor):
             "random_special_tokens": self.random_special_tokens,
             "segmenter": _name(self.segmenter),
             "similar_words": self.similar_words,
+            "shuffle_rate": self.shuffle_rate,
         }
 
 

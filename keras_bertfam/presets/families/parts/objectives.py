@@ -60,6 +60,7 @@ class _Objectives(Mapping[str, Objective]):
         "mlm": Objective("MaskedLM", "masked tokens"),
         "nsp": _pairs("and next segment", "nsp"),
         "sop": _pairs("and their order", "sop"),
+        "structural": _pairs("and which comes first", "structural"),
         "retromae": Objective(
             "MaskedAutoencoder",
             "masked tokens, and all from one vector",
