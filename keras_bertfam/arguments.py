@@ -49,6 +49,7 @@ _NUMBERS: dict[str, Range] = {
         "mask_selection_length perm_size max_words width num_workers worker_index "
         "num_slices epoch port count min_frequency max_bytes num_shards shard_index "
         "period min_factored offset parts query_length max_pairs separators "
+        "shuffle_length "
         "choice_length num_choices num_passages doc_stride question_length dilation "
         "num_queries num_keys gradient_accumulation_steps epochs shuffle_buffer pool "
         "duplicates shuffle_documents total_steps verbose skip new_tokens".split(),
@@ -58,7 +59,7 @@ _NUMBERS: dict[str, Range] = {
         "label_smoothing norm_epsilon input_dropout "
         "single_segment_rate random_length_rate short_sequence_rate mask_rate "
         "deletion_rate hiding_rate lowest_rate "
-        "mask_token_rate random_token_rate mask_selection_rate next_rate "
+        "mask_token_rate random_token_rate mask_selection_rate next_rate shuffle_rate "
         "validation_split layer_decay table_dropout end_share".split(),
         RATE,
     ),

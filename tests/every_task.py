@@ -62,6 +62,7 @@ PRETRAINING = {
     "MaskedAutoencoder": ("bert", {}, {}),
     "DenoisingAutoencoder": ("bert", {}, {}),
     "MaskedDiffusionLM": ("bert", {}, {}),
+    "MaskedPermutedLM": ("bert", {}, {}),
     "SpanBoundaryLM": ("spanbert", {}, {}),
     "ReplacedTokenDetection": ("electra", {"generator_size": 0.5, "seed": 1}, {}),
     "Distiller": ("distilbert", {}, {}),
@@ -83,7 +84,7 @@ def cells():
     """Pairs of a task and a kind of tokenizer that go together."""
     masking = ("MaskedLM", "MaskedLMSentencePair", "SpanBoundaryLM", "PermutationLM")
     masking += ("ReplacedTokenDetection", "Distiller", "SparseEncoder")
-    masking += ("MaskedAutoencoder", "MaskedDiffusionLM")
+    masking += ("MaskedAutoencoder", "MaskedDiffusionLM", "MaskedPermutedLM")
     return [
         (task, kind)
         for task in (*FINE_TUNING, *PRETRAINING)

@@ -43,6 +43,7 @@ OBJECTIVES = {
     "distillation": tiny_distiller,
     "dual_encoder": tiny_dual_encoder,
     "knowledge_augmented": tiny_passage_tasks.realm,
+    "masked_and_permuted": tiny_masked_lm.of("MaskedPermutedLM"),
     "masked_autoencoder": tiny_masked_lm.of("MaskedAutoencoder"),
     "open_questions": tiny_passage_tasks.open_questions,
     "permutation_lm": tiny_permutation_lm,

@@ -15,6 +15,7 @@ from keras_bertfam.tasks import (
     MaskedLM,
     MaskedLMPreprocessor,
     MaskedLMSentencePair,
+    MaskedPermutedLM,
     SpanBoundaryLM,
     TextToText,
     TokenClassifier,
@@ -129,6 +130,14 @@ def test_spanbert(text_file):
     run_example("pretrain_spanbert", text_file)
     model = SpanBoundaryLM.from_preset("my_spanbert")
     assert model.fill_mask("the [MASK] sat")[0]
+
+
+@pytest.mark.slow
+def test_mpnet(text_file):
+    run_example("pretrain_mpnet", text_file)
+    model = MaskedPermutedLM.from_preset("my_mpnet")
+    assert isinstance(model.backbone, models.MPNetBackbone)
+    assert model.fill_mask("the <mask> sat")[0]
 
 
 @pytest.mark.slow("release")

@@ -16,6 +16,7 @@ ENCODERS = {
     "Ernie": {},
     "Longformer": {"attention_window": 4},
     "ModernBert": {},
+    "MPNet": {},
     "NeoBert": {},
     "Roberta": {},
     "SpanBert": {},

@@ -21,6 +21,7 @@ SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 # Of the highest rates only, so that a bound of few rows varies little.
 RATES = {
     "MaskedLM": {"mask_selection_rate": 0.3},
+    "MaskedPermutedLM": {"mask_selection_rate": 0.3},
     "MaskedDiffusionLM": {"lowest_rate": 0.5},
 }
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from keras_bertfam.analysis.saliency import token_saliency
     from keras_bertfam.analysis.static_vectors import (
         read_static_vectors,
+        similar_words,
         train_static_vectors,
     )
     from keras_bertfam.analysis.word_states import embed_words
@@ -47,6 +48,7 @@ __all__ = [
     "read_static_vectors",
     "read_edges",
     "token_saliency",
+    "similar_words",
     "train_static_vectors",
     "word_vectors",
 ]

@@ -6,6 +6,7 @@ import itertools
 import os
 import struct
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from keras_bertfam.arguments import check_number, checked
 from keras_bertfam.types import Path
 
 _FASTTEXT = struct.pack("<i", 793712314)  # what Facebook's own files begin with
+_ROWS = 256  # of cosines with all words at once
 # gensim leaves out in silence what a text has beyond so many words.
 _MOST_WORDS = 10_000
 # What gensim and gzip raise for a file that is cut off or changed.
@@ -240,3 +242,53 @@ def train_static_vectors(
         workers=1,
     )
     return trained.wv
+
+
+@checked
+def similar_words(
+    vectors: Any,
+    words: Iterable[str] | None = None,
+    top_k: int = 10,
+    least: float = 0.0,
+) -> dict[str, list[str]]:
+    """List the words whose vectors are most like each word's, by their cosine.
+
+    Args:
+        vectors: `gensim.models.KeyedVectors`, see `read_static_vectors` and
+            `train_static_vectors`.
+        words: words to list others for, or `None` for all that have vectors. Words
+            without a vector are left out.
+        top_k: int. The most words for each.
+        least: float. The least cosine.
+
+    Returns:
+        Dict from words to lists of words, the most similar first; `similar_words` of
+        `MaskedLMPreprocessor`, for MacBERT. Words without similar ones are left out.
+
+    Example:
+
+    ```python
+    texts = keras_bertfam.corpus.python_documentation()
+    vectors = keras_bertfam.analysis.train_static_vectors(texts, dim=16, epochs=1)
+    keras_bertfam.analysis.similar_words(vectors, ["object"], top_k=2)
+    ```
+
+    Reference: [Cui et al., 2020](https://arxiv.org/abs/2004.13922), section 3.
+    """
+    known = vectors.index_to_key
+    given = known if words is None else [*dict.fromkeys(words)]
+    places = [vectors.key_to_index[w] for w in given if w in vectors.key_to_index]
+    normed = vectors.get_normed_vectors()
+    top = min(top_k, len(known) - 1)
+    found = {}
+    for first in range(0, len(places) if top > 0 else 0, _ROWS):
+        rows = np.array(places[first : first + _ROWS])
+        cosines = normed[rows] @ normed.T
+        cosines[np.arange(len(rows)), rows] = -np.inf
+        best = np.argpartition(-cosines, top - 1)[:, :top]
+        for row, own, others in zip(rows, cosines, best, strict=True):
+            others = sorted(others, key=lambda k: (-own[k], k))  # noqa: B023
+            similar = [known[k] for k in others if own[k] >= least]
+            if similar:
+                found[known[row]] = similar
+    return found

@@ -10,7 +10,7 @@ from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.parts.objectives import OBJECTIVES
 from keras_bertfam.presets.tokenizer_presets import load_given_tokenizer, load_tokenizer
 from keras_bertfam.tokenizers.sentence_piece import PlainSentencePiece
-from keras_bertfam.tokenizers.training import BYTE_PAIR, SENTENCE_PIECE
+from keras_bertfam.tokenizers.training import BYTE_PAIR, SENTENCE_PIECE, WORD_PIECE
 from keras_bertfam.types import Config, Model, TFDataset, Tokenizer
 
 
@@ -128,7 +128,10 @@ def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
     if cased is None:
         cased = not next(published[name].lowercase for name in family.sizes)
     if kind == "word_piece":
-        return tokenizers.train_word_piece(documents, size, lowercase=not cased)
+        form = _form(family.tokenizer_class, WORD_PIECE, "bert")
+        return tokenizers.train_word_piece(
+            documents, size, lowercase=not cased, family=form
+        )
     # Those of text to text have no masks.
     masked = {
         name: form

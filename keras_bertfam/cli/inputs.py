@@ -291,6 +291,7 @@ FILL_MASKS = (
     "MaskedDiffusionLM",
     "MaskedLM",
     "MaskedLMSentencePair",
+    "MaskedPermutedLM",
     "ReplacedTokenDetection",
     "SpanBoundaryLM",
 )

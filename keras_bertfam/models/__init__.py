@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from keras_bertfam.models.families.modernbert_decoder import (
         ModernBertDecoderBackbone,
     )
+    from keras_bertfam.models.families.mpnet import MPNetBackbone
     from keras_bertfam.models.families.neobert import NeoBertBackbone
     from keras_bertfam.models.families.roberta import RobertaBackbone
     from keras_bertfam.models.families.spanbert import SpanBertBackbone
@@ -62,6 +63,7 @@ __all__ = [
     "LongformerBackbone",
     "ModernBertBackbone",
     "ModernBertDecoderBackbone",
+    "MPNetBackbone",
     "NeoBertBackbone",
     "RobertaBackbone",
     "SpanBertBackbone",

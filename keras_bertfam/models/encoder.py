@@ -222,7 +222,7 @@ class EncoderBackbone(TokenBackbone):
 
     def _compute(self, inputs, positions, return_pooled, training, **arguments):
         """Compute the outputs of a call; the stack takes the `arguments`."""
-        mask, position_ids, table_ids = self._mask_and_places(inputs)
+        mask, position_ids, table_ids = self.mask_and_places(inputs)
         pooled = self.pooler is not None if return_pooled is None else return_pooled
         if positions is not None and pooled:
             positions = ops.pad(ops.cast(positions, "int32"), [[0, 0], [1, 0]])
@@ -274,7 +274,7 @@ class EncoderBackbone(TokenBackbone):
         backbone.embed({"token_ids": keras.ops.array([[1, 2]])}).shape  # (1, 2, 128)
         ```
         """
-        mask, _, table_ids = self._mask_and_places(inputs)
+        mask, _, table_ids = self.mask_and_places(inputs)
         return self._embed(inputs, mask, table_ids, training)
 
     def position_vectors(self, inputs: dict[str, Tensor]) -> Tensor:
@@ -295,7 +295,7 @@ class EncoderBackbone(TokenBackbone):
         backbone.position_vectors(tokens).shape  # (1, 2, 128)
         ```
         """
-        _, _, table_ids = self._mask_and_places(inputs)
+        _, _, table_ids = self.mask_and_places(inputs)
         vectors = self.embeddings.position_vectors(inputs["token_ids"], table_ids)
         return vectors if len(vectors.shape) == 3 else ops.expand_dims(vectors, 0)
 
@@ -308,8 +308,18 @@ class EncoderBackbone(TokenBackbone):
             training=training,
         )
 
-    def _mask_and_places(self, inputs):
-        """Give the padding mask, the positions, and their rows of the table, if any."""
+    def mask_and_places(
+        self, inputs: dict[str, Tensor]
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Give the padding mask, the positions, and their rows of the table, if any.
+
+        Args:
+            inputs: as for a call.
+
+        Returns:
+            A bool tensor and two int tensors `(batch, length)`, each of which may be
+            `None`: nothing is padding, and positions are `0, 1, 2, ...`.
+        """
         mask, position_ids = inputs.get("padding_mask"), inputs.get("position_ids")
         mask = None if mask is None else ops.cast(mask, "bool")
         if inputs.get("sequence_ids") is not None and position_ids is None:

@@ -106,6 +106,10 @@ if TYPE_CHECKING:
     from keras_bertfam.tasks.masking.masked_lm_sentence_pair_preprocessor import (
         MaskedLMSentencePairPreprocessor,
     )
+    from keras_bertfam.tasks.masking.masked_permuted_lm import MaskedPermutedLM
+    from keras_bertfam.tasks.masking.masked_permuted_lm_preprocessor import (
+        MaskedPermutedLMPreprocessor,
+    )
     from keras_bertfam.tasks.masking.replaced_token_detection import (
         ReplacedTokenDetection,
     )
@@ -201,6 +205,8 @@ __all__ = [
     "MaskedLMPreprocessor",
     "MaskedLMSentencePair",
     "MaskedLMSentencePairPreprocessor",
+    "MaskedPermutedLM",
+    "MaskedPermutedLMPreprocessor",
     "Matryoshka",
     "MultipleChoice",
     "MultipleChoicePreprocessor",

@@ -154,7 +154,7 @@ _LABELS = {
     "token": lambda task: _token(task.backbone),
     "token or -1": lambda task: _token(task.backbone)._replace(least=-1),
     "class": lambda task: Range("num_classes", task.num_classes),
-    "pair": lambda task: Range("classes", 2),
+    "pair": lambda task: Range("classes", task.sentence_head.num_classes),
     "choice": lambda task: Range("choices", axis=1),
     "place": lambda task: _PLACE,
 }
@@ -248,7 +248,7 @@ def ranges_of(task: Model) -> dict[str, Any]:
             for side, reader in rows.items()
             for name, allowed in _of_rows(reader).items()
         },
-        **dict.fromkeys(("mask_ids", "target_ids"), _token(backbone)),
+        **dict.fromkeys(("mask_ids", "masked_ids", "target_ids"), _token(backbone)),
         **dict.fromkeys(places, _PLACE),
         "word_heads": Range(),
         "y": _labels_of(task, task.label_kind, task.loss),

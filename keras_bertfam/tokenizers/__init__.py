@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         train_sentence_piece,
         train_word_piece,
     )
-    from keras_bertfam.tokenizers.word_piece import BertTokenizer
+    from keras_bertfam.tokenizers.word_piece import BertTokenizer, MPNetTokenizer
     from keras_bertfam.tokenizers.xlm_roberta import (
         CamembertTokenizer,
         XLMRobertaTokenizer,
@@ -38,6 +38,7 @@ __all__ = [
     "ElmoTokenizer",
     "GPT2Tokenizer",
     "GPTTokenizer",
+    "MPNetTokenizer",
     "ModernBertTokenizer",
     "RobertaTokenizer",
     "T5Tokenizer",

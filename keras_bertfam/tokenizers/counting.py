@@ -64,7 +64,7 @@ def extend_vocabulary(
         min_frequency: int. How often a word must occur. Defaults to `2`.
 
     Returns:
-        A `BertTokenizer` with the words after the old ones, whose ids stay.
+        A tokenizer of its class with the words after the old ones, whose ids stay.
 
     Raises:
         TypeError: for another kind of tokenizer.
@@ -107,7 +107,7 @@ def extend_vocabulary(
         for word, frequency in ranked
         if frequency >= min_frequency and word not in known and word.isalpha()
     ]
-    return BertTokenizer(
+    return type(tokenizer)(
         [*tokenizer.get_vocabulary(), *new[:count]],
         lowercase=tokenizer.lowercase,
         max_input_chars_per_word=tokenizer.max_input_chars_per_word,

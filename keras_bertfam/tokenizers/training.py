@@ -45,7 +45,12 @@ from keras_bertfam.tokenizers.training_texts import (
     recount,
     text_parts,
 )
-from keras_bertfam.tokenizers.word_piece import SPECIAL_TOKENS, BertTokenizer
+from keras_bertfam.tokenizers.word_piece import (
+    MPNET_TOKENS,
+    SPECIAL_TOKENS,
+    BertTokenizer,
+    MPNetTokenizer,
+)
 from keras_bertfam.tokenizers.xlm_roberta import CamembertTokenizer, XLMRobertaTokenizer
 from keras_bertfam.types import Path, TFDataset, Tokenizer
 
@@ -69,6 +74,11 @@ BYTE_PAIR: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...], str | None]] =
     ),
     "gpt2": (GPT2Tokenizer, (), ("<|endoftext|>",), None),
     "gpt": (GPTTokenizer, ("<unk>",), (), WORD_END),
+}
+# The same of word pieces.
+WORD_PIECE: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
+    "bert": (BertTokenizer, SPECIAL_TOKENS, ()),
+    "mpnet": (MPNetTokenizer, (*MPNET_TOKENS, "[UNK]"), ("<mask>",)),
 }
 # What the published models of SentencePiece were trained with, ids in this order.
 SENTENCE_PIECE: dict[str, tuple[Any, dict[str, Any], list[str], list[str]]] = {
@@ -132,6 +142,7 @@ def train_word_piece(
     vocabulary_size: int,
     lowercase: bool = True,
     min_frequency: int = 2,
+    family: str = "bert",
     **kwargs: Any,
 ) -> BertTokenizer:
     """Learn a WordPiece vocabulary from text.
@@ -148,16 +159,20 @@ def train_word_piece(
             `True`.
         min_frequency: int. How often a token must occur. Defaults to `2`;
             `keras_hub.tokenizers.compute_word_piece_vocabulary` has 10.
-        **kwargs: passed to `BertTokenizer`.
+        family: `"bert"`, or `"mpnet"` for a `MPNetTokenizer`. Defaults to `"bert"`,
+            whose tokenizer all other families with word pieces have.
+        **kwargs: passed to the tokenizer.
 
     Returns:
-        A `BertTokenizer` whose first ids are [PAD], [UNK], [CLS], [SEP], [MASK].
+        A `BertTokenizer` whose first ids are [PAD], [UNK], [CLS], [SEP], [MASK]; or a
+        `MPNetTokenizer` with `<s>`, `<pad>`, `</s>`, `<unk>`, [UNK], and `<mask>` as
+        the last.
 
     Raises:
         FileNotFoundError: If a path is that of no file.
         ValueError: If the documents aren't scalar strings or have no word, or
             `vocabulary_size` is no int or not more than the number of special
-            tokens, or `min_frequency` isn't positive.
+            tokens, `min_frequency` isn't positive, or the family is another one.
 
     Example:
 
@@ -166,7 +181,8 @@ def train_word_piece(
     tokenizer = keras_bertfam.tokenizers.train_word_piece(documents, 20)
     ```
     """
-    _check_size(vocabulary_size, len(SPECIAL_TOKENS), "special tokens")
+    cls, first, last = known_family(WORD_PIECE, family)
+    _check_size(vocabulary_size, len(first + last), "special tokens")
     if not isinstance(min_frequency, numbers.Integral) or min_frequency < 1:
         raise ValueError(
             f"`min_frequency` must be a positive int. Received: {min_frequency!r}."
@@ -180,15 +196,17 @@ def train_word_piece(
     else:
         counts = count_words(clean_batches(read_texts(documents), clean))
     vocabulary = learn_word_pieces(
-        counts, vocabulary_size, SPECIAL_TOKENS, min_frequency
+        counts, vocabulary_size - len(last), first, min_frequency
     )
+    vocabulary += last
     if len(vocabulary) < 0.9 * vocabulary_size:
         warnings.warn(
             f"The documents have {len(vocabulary)} tokens that occur "
             f"{min_frequency} times or more, for a vocabulary of {vocabulary_size}.",
             stacklevel=3,
         )
-    return BertTokenizer(vocabulary, lowercase=lowercase, **kwargs)
+    tokenizer: BertTokenizer = cls(vocabulary, lowercase=lowercase, **kwargs)
+    return tokenizer
 
 
 @checked

@@ -1,9 +1,9 @@
-"""WordPiece tokenisation that runs in the graph, as BERT does it."""
+"""WordPiece tokenisation that runs in the graph, as BERT and MPNet do it."""
 
 import collections
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import keras_hub
@@ -87,6 +87,16 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
         [Song et al., 2020](https://arxiv.org/abs/2012.15524).
     """
 
+    special_token_names: ClassVar[dict[str, str]] = {
+        "cls": "[CLS]",
+        "sep": "[SEP]",
+        "pad": "[PAD]",
+        "mask": "[MASK]",
+        "start": "[CLS]",
+        "end": "[SEP]",
+    }
+    # What a vocabulary must have.
+    required_tokens: ClassVar[tuple[str, ...]] = SPECIAL_TOKENS
     _fast_bert: Any
     nul = "\x01"  # which the clean-up removes, as it does a zero byte
 
@@ -111,6 +121,11 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
         kwargs["_allow_python_workflow"] = False
         kwargs.setdefault("strip_accents", lowercase)
         super().__init__(vocabulary=vocabulary, lowercase=lowercase, **kwargs)
+
+    def _add_special_token(self, token: str, name: str) -> None:
+        # KerasHub's constructor gives BERT's tokens.
+        token = self.special_token_names[name.removesuffix("_token")]
+        super()._add_special_token(token, name)
 
     def set_vocabulary(self, vocabulary: Path | Sequence[str] | None) -> None:
         self._fast_bert = None
@@ -142,10 +157,10 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
             ) from error
         if vocabulary is None:
             return
-        missing = [t for t in SPECIAL_TOKENS if t not in self._token_to_id_map]
+        missing = [t for t in self.required_tokens if t not in self._token_to_id_map]
         if missing:
             raise ValueError(
-                f"`vocabulary` must contain {', '.join(SPECIAL_TOKENS)}. "
+                f"`vocabulary` must contain {', '.join(self.required_tokens)}. "
                 f"Missing: {', '.join(missing)}."
             )
         tokens = self.vocabulary
@@ -273,6 +288,52 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
             if getattr(self, name) is not None:
                 config[name] = [dict(step) for step in getattr(self, name)]
         return config
+
+
+# The first tokens of MPNet's vocabularies, before BERT's; `<mask>` is the last.
+MPNET_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
+
+
+@checked
+@keras.saving.register_keras_serializable("keras_bertfam")
+class MPNetTokenizer(BertTokenizer):
+    """MPNet's tokenizer: BERT's word pieces between the special tokens of fairseq.
+
+    The published vocabulary is `<s>`, `<pad>`, `</s>`, `<unk>`, then that of
+    `bert_base_en_uncased`, whose ids are moved by 4, and `<mask>`. A word that it
+    lacks is BERT's `[UNK]`; of BERT's other special tokens no text has any.
+
+    Args:
+        vocabulary: list of strings or the path of a file with a token per line. It
+            must hold `<s>`, `<pad>`, `</s>`, `<unk>`, `[UNK]` and `<mask>`, and nothing
+            twice.
+        lowercase: bool. Lower-cases and strips accents, as the published one does.
+            Defaults to `False`.
+        **kwargs: other arguments of `BertTokenizer`.
+
+    Returns:
+        See `BertTokenizer`.
+
+    Example:
+
+    ```python
+    bert = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", *bert.get_vocabulary(), "<mask>"]
+    tokenizer = keras_bertfam.tokenizers.MPNetTokenizer(tokens, lowercase=True)
+    ```
+
+    Reference: [Song et al., 2020](https://arxiv.org/abs/2004.09297); released code.
+    """
+
+    special_token_names: ClassVar[dict[str, str]] = {
+        "cls": "<s>",
+        "sep": "</s>",
+        "pad": "<pad>",
+        "mask": "<mask>",
+        "start": "<s>",
+        "end": "</s>",
+    }
+    required_tokens: ClassVar[tuple[str, ...]] = (*MPNET_TOKENS, "[UNK]", "<mask>")
 
 
 def _without_numbers(lines):

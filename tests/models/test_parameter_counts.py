@@ -28,6 +28,8 @@ BERT = {
     "bert_large_en": 333_579_264,
     "bert_large_en_uncased_whole_word": 335_141_888,
     "bert_large_en_whole_word": 333_579_264,
+    "macbert_base_zh": 102_267_648,
+    "macbert_large_zh": 325_522_432,
     **{
         f"bert_l{layers}_h{width}_en_uncased": count
         for layers, counts in MINIATURES.items()

@@ -30,6 +30,49 @@ def causal_mask(
     return places <= ops.expand_dims(ops.cast(positions, "int32"), -1)
 
 
+def two_stream_mask(positions: Tensor, filled: Tensor, length: int | Tensor) -> Tensor:
+    """Tell which keys MPNet's two streams see, so that all see as many positions.
+
+    Tokens are those of a row, in their order; then, for each token to predict, what
+    stands for it in the row; and then once more, as queries. Of a token to predict a
+    query sees either the token itself, if it is predicted before, or what stands for
+    it. So does what knows the token: it also sees itself.
+
+    Args:
+        positions: int tensor `(batch, count)`: where the tokens to predict are, in the
+            order in which they are predicted.
+        filled: bool tensor `(batch, count)`: false for slots without a token.
+        length: int, the tokens of a row.
+
+    Returns:
+        bool tensor `(batch, length + 2 * count, length + 2 * count)`.
+
+    Reference: [Song et al., 2020](https://arxiv.org/abs/2004.09297), section 3.
+    """
+    # Example: a row of three tokens, of which the third is predicted, then the second.
+    #   tokens   stand-ins  queries
+    #   1 0 0    1 1        0 0      is not predicted
+    #   1 1 1    0 0        0 0      the second: sees both tokens
+    #   1 0 1    0 1        0 0      the third: sees itself, and not the second
+    #   1 0 0    1 1        0 0      the stand-ins
+    #   1 0 0    1 1        0 0
+    #   1 0 0    1 1        0 0      predicts the third
+    #   1 0 1    0 1        0 0      predicts the second
+    count = ops.shape(positions)[1]
+    order = ops.arange(count, dtype="int32")
+    places = ops.arange(length, dtype="int32")
+    here = ops.expand_dims(ops.cast(positions, "int32"), 2) == places
+    here = ops.logical_and(here, ops.expand_dims(filled, 2))
+    # The number of each token in the order, from 1; 0 for those that aren't predicted.
+    rank = ops.sum(ops.cast(here, "int32") * ops.expand_dims(order + 1, 1), axis=1)
+    none = ops.zeros_like(positions, dtype="int32")
+    known = ops.concatenate([rank, none, none + order], axis=1)
+    known = ops.expand_dims(known, 2)  # how many predicted tokens are known by then
+    seen = ops.expand_dims(rank, 1) <= known
+    stand_ins = ops.logical_and(order >= known, ops.expand_dims(filled, 1))
+    return ops.concatenate([seen, stand_ins, ops.zeros_like(stand_ins)], axis=2)
+
+
 def seen_keys(
     queries: int | Tensor,
     keys: int | Tensor,

@@ -38,6 +38,8 @@ class TokenRows:
             own number only.
         global_tokens: what `windows.tokens_at` gives, or `None`.
         has_cache: whether keys are of a cache.
+        places: int tensor `(batch, keys)`, or `None`. Where in the text the tokens
+            are that a bias by relative position is of, if they aren't in order.
     """
 
     batch: int | Tensor
@@ -49,6 +51,7 @@ class TokenRows:
     sequence_ids: Tensor | None = None
     global_tokens: dict[str, Tensor] | None = None
     has_cache: bool = False
+    places: Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -168,6 +171,9 @@ class AttentionPattern:
         keys = self._in_whole_rows(rows, biased=relative_bias is not None)
         sizes = {"queries": rows.queries, "keys": rows.keys}
         if relative_bias is not None and at is not None:
+            if rows.places is not None:
+                queries = ops.take_along_axis(rows.places, at, axis=1)
+                return keys, relative_bias.between(queries, rows.places)
             return keys, relative_bias(**sizes, positions=at)
         if relative_bias is None and not rows.has_cache:
             if keys.mask is None or len(keys.mask.shape) < 3:
@@ -175,7 +181,9 @@ class AttentionPattern:
             return dataclasses.replace(keys, added=added_mask(keys.mask, dtype)), None
         # A bias and a mask are summed here, once for all layers.
         bias = ops.zeros((), dtype)
-        if relative_bias is not None:
+        if relative_bias is not None and rows.places is not None:
+            bias = relative_bias.between(rows.places, rows.places)
+        elif relative_bias is not None:
             bias = relative_bias(**sizes, first_query=rows.first_query)
         if keys.mask is not None:
             bias = bias + hiding(keys.mask, dtype)

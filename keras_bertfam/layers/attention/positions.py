@@ -186,13 +186,7 @@ class RelativePositionBias(keras.layers.Layer):
     ) -> Tensor:
         # That of the first query and key comes after as many as there are queries.
         distances = queries - ops.arange(queries + keys, dtype="int32") + first_query
-        bucket = ops.expand_dims(self.bucket(distances), -1)
-        # PyTorch's `one_hot` looks at the numbers, which no graph has.
-        rows = ops.cast(
-            bucket == ops.arange(self.num_buckets, dtype="int32"), "float32"
-        )
-        # By the product the gradient is dense, and the bias exact in any policy.
-        by_distance = ops.transpose(ops.matmul(rows, ops.cast(self.table, "float32")))
+        by_distance = ops.transpose(self._by_distance(distances))
         by_distance = ops.broadcast_to(
             ops.expand_dims(by_distance, 1), (self.num_heads, queries, queries + keys)
         )
@@ -200,6 +194,33 @@ class RelativePositionBias(keras.layers.Layer):
         if positions is not None:
             bias = self._at(bias, positions, queries, keys)
         return ops.cast(bias, self.compute_dtype)
+
+    def between(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Compute the bias of tokens that aren't in their order.
+
+        Args:
+            queries: int tensor `(batch, queries)`, the places of queries in the text.
+            keys: int tensor `(batch, keys)`, those of keys.
+
+        Returns:
+            Float tensor `(batch, num_heads, queries, keys)`.
+        """
+        most = self.max_distance  # further away, all are in one bucket
+        by_distance = self._by_distance(ops.arange(-most, most + 1, dtype="int32"))
+        queries, keys = (ops.cast(x, "int32") for x in (queries, keys))
+        apart = ops.expand_dims(queries, 2) - ops.expand_dims(keys, 1)
+        bias = ops.take(by_distance, ops.clip(apart, -most, most) + most, axis=0)
+        return ops.cast(ops.transpose(bias, (0, 3, 1, 2)), self.compute_dtype)
+
+    def _by_distance(self, distances):
+        """Look up the numbers of all heads, float32 `(distances, num_heads)`."""
+        bucket = ops.expand_dims(self.bucket(distances), -1)
+        # PyTorch's `one_hot` looks at the numbers, which no graph has.
+        rows = ops.cast(
+            bucket == ops.arange(self.num_buckets, dtype="int32"), "float32"
+        )
+        # By the product the gradient is dense, and the bias exact in any policy.
+        return ops.matmul(rows, ops.cast(self.table, "float32"))
 
     def _at(self, bias, positions, queries, keys):
         bias = ops.reshape(

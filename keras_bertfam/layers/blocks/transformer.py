@@ -66,6 +66,8 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         position_ids: int tensor `(batch, length)`, for rotary positions.
         sequence_ids: int tensor `(batch, length)`. Tokens see their own sequence only.
         global_tokens: what `windows.tokens_at` gives, or `None`.
+        places: int tensor `(batch, length)`: where in the text each token is, for a
+            bias by relative position of tokens that aren't in order.
         added_queries: float tensor that broadcasts to `(batch, length or count,
             width)`, for `disentangled`. The last block is computed twice, with the
             states before it as keys and values: for queries that are these states and
@@ -299,6 +301,7 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         position_ids: Tensor | None = None,
         sequence_ids: Tensor | None = None,
         global_tokens: dict[str, Tensor] | None = None,
+        places: Tensor | None = None,
         added_queries: Tensor | None = None,
         return_hidden_states: bool = False,
         return_scores: bool = False,
@@ -317,6 +320,7 @@ class TransformerStack(StackHeads, keras.layers.Layer):
             sequence_ids=sequence_ids,
             global_tokens=global_tokens,
             has_cache=cache is not None,
+            places=places,
         )
         attending = self._attending(rows, position_ids, positions)
         head_masks = self._mask_of_each(head_mask, training)

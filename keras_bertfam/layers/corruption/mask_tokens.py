@@ -1,5 +1,6 @@
 """The layer that masks token ids for masked language models."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -23,6 +24,11 @@ from keras_bertfam.layers.corruption.selection import (
     is_any,
     most_selections,
 )
+from keras_bertfam.layers.corruption.shuffled_ngrams import shuffle_ngrams
+from keras_bertfam.layers.corruption.similar_words import (
+    SimilarTokens,
+    SimilarWordTable,
+)
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy, get_strategy
 from keras_bertfam.layers.data.base import (
     PreprocessingLayer,
@@ -31,7 +37,12 @@ from keras_bertfam.layers.data.base import (
 )
 from keras_bertfam.layers.data.pipeline_warnings import MaskCounter
 from keras_bertfam.layers.data.pipelines import check_at_least
-from keras_bertfam.layers.data.seeding import content_seed, split_seed
+from keras_bertfam.layers.data.seeding import (
+    content_seed,
+    fold,
+    random_uniform,
+    split_seed,
+)
 from keras_bertfam.types import Config, TFTensor
 
 # Arguments of the constructor that are attributes as they are.
@@ -39,7 +50,8 @@ _ARGUMENTS = (
     "vocabulary_size mask_token_id pad_token_id unselectable_token_ids "
     "mask_selection_rate mask_selection_length mask_token_rate random_token_rate "
     "random_token_ids random_token_weights starts_word replacement_unit "
-    "selections_per_row return_span_bounds seed"
+    "selections_per_row return_span_bounds shuffle_slots similar_tokens shuffle_rate "
+    "shuffle_length unshuffled_token_ids seed"
 ).split()
 
 
@@ -97,6 +109,19 @@ class MaskTokens(PreprocessingLayer):
             how many. Defaults to `"bert"`.
         return_span_bounds: bool. Whether to add `span_bounds` to the outputs.
             Defaults to `False`.
+        shuffle_slots: bool. Whether the selections of a row are in random order, for
+            objectives that predict them one after another. Defaults to `False`.
+        similar_tokens: list of pairs, or `None`: the ids of a word, and a list of those
+            of similar words, each of as many ids. Where a word would become masks, it
+            becomes one of them, or, if it has none, random tokens, none of which is
+            `mask_token_id` then. Takes words or spans as `replacement_unit`.
+        shuffle_rate: float in [0, 1]. Of the n-grams of neighbours that aren't
+            selected, so many are put into a random order, and their tokens are
+            selections as well, in slots of their own. Defaults to `0.0`; StructBERT has
+            `0.05`.
+        shuffle_length: int. Tokens of such an n-gram. Defaults to `3`.
+        unshuffled_token_ids: sequence of ints. Ids that stay where they are, besides
+            padding and those that are never selected. Defaults to none.
         seed: int. Used in calls without a seed. Defaults to `0`.
 
     Call arguments:
@@ -112,12 +137,14 @@ class MaskTokens(PreprocessingLayer):
     Returns:
         A dict of `tf.Tensor`s, without the batch axis if there was none:
         `token_ids`, int32 `(batch, length)`, the masked ids;
-        `mask_positions`, int32 `(batch, mask_selection_length)`, ascending;
+        `mask_positions`, int32 `(batch, mask_selection_length)`, ascending unless
+        `shuffle_slots`;
         `mask_ids`, int32 of that shape, the original ids; and `mask_weights`,
         float32 of that shape, 1 for a selection and 0 for an empty slot, whose
         position and id are 0; and, if wanted, `span_bounds`, int32
         `(batch, mask_selection_length, 2)`, the first and last position of the
-        neighbouring selections that each selection is among.
+        neighbouring selections that each selection is among. With a `shuffle_rate`
+        there are more slots than `mask_selection_length`, for the tokens that moved.
 
     Raises:
         ValueError: If an argument is out of its range, if `token_ids` isn't a
@@ -136,7 +163,9 @@ class MaskTokens(PreprocessingLayer):
     References:
         [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 3.1;
         [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.1;
-        [Joshi et al., 2019](https://arxiv.org/abs/1907.10529), section 3.1.
+        [Joshi et al., 2019](https://arxiv.org/abs/1907.10529), section 3.1;
+        [Cui et al., 2020](https://arxiv.org/abs/2004.13922), section 3;
+        [Wang et al., 2019](https://arxiv.org/abs/1908.04577), section 2.
     """
 
     # What the call takes of rows besides `token_ids`.
@@ -159,6 +188,11 @@ class MaskTokens(PreprocessingLayer):
         replacement_unit: Literal["token", "word", "span"] = "token",
         selections_per_row: Literal["bert", "fairseq", "spanbert"] = "bert",
         return_span_bounds: bool = False,
+        shuffle_slots: bool = False,
+        similar_tokens: SimilarTokens | None = None,
+        shuffle_rate: float = 0.0,
+        shuffle_length: int = 3,
+        unshuffled_token_ids: Sequence[int] = (),
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
@@ -179,21 +213,65 @@ class MaskTokens(PreprocessingLayer):
         self.replacement_unit = replacement_unit
         self.selections_per_row = selections_per_row
         self.return_span_bounds = return_span_bounds
+        self.shuffle_slots = shuffle_slots
+        self.similar_tokens = None
+        if similar_tokens is not None:
+            self.similar_tokens = [
+                [[*map(int, ids)], [[*map(int, other)] for other in others]]
+                for ids, others in similar_tokens
+            ]
+        self.shuffle_rate = shuffle_rate
+        self.shuffle_length = shuffle_length
+        self.unshuffled_token_ids = [int(i) for i in unshuffled_token_ids]
         self.seed = seed
         self._check_arguments()
         self.strategy.check(vocabulary_size, self.starts_word)
         self._starts_word_table = np.array(self.starts_word or [], bool)
-        drawn_from = self.random_token_ids or vocabulary_size
-        self._draw = make_draw(drawn_from, self.random_token_weights)
+        self._draw = make_draw(*self._drawn())
+        self._similar = None
+        if self.similar_tokens is not None:
+            self._similar = SimilarWordTable(self.similar_tokens, vocabulary_size)
         name = self.strategy.name or type(self.strategy).__name__
         self._share = MaskCounter(f"strategy={name!r}")
 
+    def _drawn(self):
+        """Give the ids that are drawn at random, and how likely each is."""
+        ids, weights = self.random_token_ids, self.random_token_weights
+        if self.similar_tokens is None:
+            return ids or self.vocabulary_size, weights
+        ids = [*range(self.vocabulary_size)] if ids is None else ids
+        fits = weights is None or len(weights) == len(ids)
+        kept = [k for k, i in enumerate(ids) if i != self.mask_token_id or not fits]
+        if not kept:
+            raise ValueError(
+                "`random_token_ids` must have another than the mask token with "
+                f"`similar_tokens`. Received: {ids}."
+            )
+        weights = [weights[k] for k in kept] if weights and fits else weights
+        return [ids[k] for k in kept], weights
+
     def _check_arguments(self):
+        if self.similar_tokens is not None and self.replacement_unit == "token":
+            raise ValueError(
+                '`replacement_unit` must be "word" or "span" with similar words. '
+                "Received: 'token'."
+            )
         check_rates(
             self.mask_selection_rate, self.mask_token_rate, self.random_token_rate
         )
         check_at_least(1, mask_selection_length=self.mask_selection_length)
-        names = ("mask_token_id", "unselectable_token_ids", "random_token_ids")
+        check_at_least(2, shuffle_length=self.shuffle_length)
+        if self.shuffle_rate and self.return_span_bounds:
+            raise ValueError(
+                "`return_span_bounds` must be `False` with a `shuffle_rate`: what has "
+                f"moved is no span. Received: shuffle_rate={self.shuffle_rate}."
+            )
+        names = (
+            "mask_token_id",
+            "unselectable_token_ids",
+            "random_token_ids",
+            "unshuffled_token_ids",
+        )
         ids = {name: getattr(self, name) for name in names}
         check_ids(self.vocabulary_size, **ids)
         if self.random_token_ids == []:
@@ -246,34 +324,80 @@ class MaskTokens(PreprocessingLayer):
             span_ids = None if span_ids is None else set_apart(span_ids, borders, 0)
         where, starts = self._select(rows, span_ids, slots, seeds)
         groups, first, last = group_neighbours(where)
+        words = groups
+        if self.replacement_unit == "word" or self._similar is not None:
+            words, _, _ = group_neighbours(where, tf.gather_nd(starts, where))
         if self.replacement_unit == "word":
-            groups, _, _ = group_neighbours(where, tf.gather_nd(starts, where))
+            groups = words
         if sequence_ids is not None:
             moved = tf.gather_nd(set_apart(borders, borders, 0), where)
             first, last = first - moved, last - moved
             where -= tf.pad(tf.cast(moved, tf.int64)[:, None], [[0, 0], [1, 0]])
         originals = tf.gather_nd(ids, where)
+        masks = self.mask_token_id
+        if self._similar is not None:
+            others = self._draw(tf.shape(originals), fold(seed, 4))
+            masks = self._similar.draw(originals, words, others, fold(seed, 5))
         replaced = replace_tokens(
             originals,
             None if self.replacement_unit == "token" else groups,
             seeds[2],
-            self.mask_token_id,
+            masks,
             self._draw,
             self.mask_token_rate,
             self.random_token_rate,
         )
+        shape, count = tf.shape(ids), tf.shape(ids, tf.int64)[0]
+        new_ids = ids + add_up(where, replaced - originals, shape)
         values = [tf.cast(where[:, 1], tf.int32), originals, first, last]
-        weights, values = fill_slots(where, values, tf.shape(ids, tf.int64)[0], slots)
-        positions, targets, first, last = values
+        if self.shuffle_rate:
+            new_ids, where = self._shuffle(ids, new_ids, where, seed, sequence_ids)
+            slots += self.shuffle_length * self._most_shuffled(ids.shape[1])
+            values = [tf.cast(where[:, 1], tf.int32), tf.gather_nd(ids, where)]
+        weights, values = fill_slots(where, values, count, slots)
+        if self.shuffle_slots:
+            # Empty slots stay behind the others.
+            keys = random_uniform(tf.shape(weights), fold(seed, 3)) - weights
+            order = tf.argsort(keys, axis=1)
+            weights, *values = (
+                tf.gather(x, order, axis=1, batch_dims=1) for x in (weights, *values)
+            )
+        positions, targets, *bounds = values
         outputs = {
-            "token_ids": ids + add_up(where, replaced - originals, tf.shape(ids)),
+            "token_ids": new_ids,
             "mask_positions": positions,
             "mask_ids": targets,
             "mask_weights": weights,
         }
         if self.return_span_bounds:
-            outputs["span_bounds"] = tf.stack([first, last], 2)
+            outputs["span_bounds"] = tf.stack(bounds, 2)
         return outputs
+
+    def _shuffle(self, ids, new_ids, where, seed, sequence_ids):
+        """Shuffle n-grams that have no mask; give the ids, and all selections."""
+        selected = add_up(where, tf.ones_like(where[:, 0]), tf.shape(ids)) > 0
+        fixed = (ids == self.pad_token_id) | selected
+        fixed |= is_any(ids, self.unselectable_token_ids)
+        fixed |= is_any(ids, self.unshuffled_token_ids)
+        new_ids, moved = shuffle_ngrams(
+            new_ids,
+            ~fixed,
+            self.shuffle_rate,
+            self.shuffle_length,
+            self._most_shuffled(ids.shape[1]),
+            fold(seed, 6),
+            sequence_ids,
+        )
+        return new_ids, tf.where(selected | moved)
+
+    def _most_shuffled(self, length):
+        if length is None:
+            raise ValueError(
+                "The length of `token_ids` must be static with a `shuffle_rate`. "
+                "Received: None."
+            )
+        side_by_side = -(-length // self.shuffle_length)
+        return min(math.ceil(length * self.shuffle_rate), side_by_side)
 
     def _select(self, ids, span_ids, slots, seeds):
         """Select tokens: rows and positions of them, and where units start."""

@@ -39,7 +39,7 @@ def replace_tokens(
     originals: TFTensor,
     groups: TFTensor | None,
     seed: TFTensor,
-    mask_token_id: int,
+    mask_token_id: int | TFTensor,
     draw: Callable[[TFTensor, TFTensor], TFTensor],
     mask_rate: float,
     random_rate: float,
@@ -51,7 +51,7 @@ def replace_tokens(
         groups: int32 tensor of shape `(n,)`, in [0, n): tokens of one group
             share their fate. `None` if each token has its own.
         seed: integer tensor of shape `(2,)`.
-        mask_token_id: int.
+        mask_token_id: int, or int32 tensor of shape `(n,)`, what stands for each.
         draw: callable from a shape and a seed to random ids of that shape.
         mask_rate: float. The probability of the mask token.
         random_rate: float. The probability of a random token.

@@ -1,5 +1,7 @@
 """Strategies of `MaskTokens` that select words and spans of words."""
 
+from collections.abc import Sequence
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -63,6 +65,8 @@ class NGrams(MaskingStrategy):
         max_n: int. The largest n. Defaults to `3`: 6/11, 3/11 and 2/11.
         favor_shorter: bool. `False` reverses the probabilities. Defaults to
             `True`.
+        weights: sequence of `max_n` floats, or `None`: how often each n is drawn, from
+            1 on, in place of 1/n; MacBERT has 4, 3, 2 and 1. They need not sum to 1.
 
     Example:
 
@@ -80,13 +84,27 @@ class NGrams(MaskingStrategy):
     name = "ngrams"
     uses_words = True
 
-    def __init__(self, max_n: int = 3, favor_shorter: bool = True) -> None:
+    def __init__(
+        self,
+        max_n: int = 3,
+        favor_shorter: bool = True,
+        weights: Sequence[float] | None = None,
+    ) -> None:
         _check_length("max_n", max_n)
         self.max_n = max_n
         self.favor_shorter = favor_shorter
-        weights = 1 / np.arange(1, max_n + 1)
-        weights = weights if favor_shorter else weights[::-1]
-        self.probabilities = (weights / weights.sum()).tolist()
+        self.weights = None if weights is None else [float(x) for x in weights]
+        shares = 1 / np.arange(1, max_n + 1)
+        if self.weights is not None:
+            shares = np.array(self.weights)
+            finite = np.isfinite(shares).all() and (shares >= 0).all()
+            if len(shares) != max_n or not finite or not shares.sum() > 0:
+                raise ValueError(
+                    f"`weights` must be max_n={max_n} numbers of at least 0, not all "
+                    f"0. Received: {weights}."
+                )
+        shares = shares if favor_shorter else shares[::-1]
+        self.probabilities = (shares / shares.sum()).tolist()
 
     def select(
         self,

@@ -102,6 +102,9 @@ _OBJECTIVES = {
     "DenoisingAutoencoder": Counterpart(
         "ForMaskedLM", {"masked_lm": "head"}, asked_for=True
     ),
+    "MaskedPermutedLM": Counterpart(
+        "ForMaskedLM", {"masked_lm": "head"}, asked_for=True
+    ),
     "MaskedDiffusionLM": Counterpart(
         "ForMaskedLM", {"masked_lm": "head"}, asked_for=True
     ),

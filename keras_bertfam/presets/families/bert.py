@@ -78,6 +78,12 @@ _SIZES |= {
     )
 }
 
+_MACBERT_SIZES = {
+    f"macbert_{name}_zh": size(21128, *shape, source=f"hfl/chinese-macbert-{name}")
+    for name, shape in (("base", (12, 768)), ("large", (24, 1024)))
+}
+_SIZES |= _MACBERT_SIZES
+
 # Appendix A.2; batch, steps and the form of the schedule also in the released code.
 # Nine tenths of the steps had rows of 128 tokens.
 _PRETRAINING = PretrainingRecipe(
@@ -101,6 +107,23 @@ _WHOLE_WORD = dataclasses.replace(
 
 # The README of the release on languages: for the data and the vocabulary.
 _LANGUAGES = dataclasses.replace(_PRETRAINING, language_exponent=0.7)
+# No code of its pre-training was released. Words and n-grams of them, of which each
+# word is replaced by a similar one: `similar_words` of the preprocessor.
+_MACBERT = dataclasses.replace(
+    _PRETRAINING,
+    source="Cui et al., 2020, section 3: masks and pairs; the rest is BERT's",
+    masking={
+        "mask_selection_rate": 0.15,
+        "strategy": {
+            "module": "keras_bertfam.layers.corruption.word_strategies",
+            "class_name": "NGrams",
+            "config": {"max_n": 4, "weights": [4.0, 3.0, 2.0, 1.0]},
+            "registered_name": "keras_bertfam>NGrams",
+        },
+        "replacement_unit": "word",
+    },
+    task_arguments={"sentence_objective": "sop"},
+)
 
 _FINE_TUNING = FineTuningRecipe(
     source="Devlin et al., 2018, appendix A.3 and sections 4.2 to 4.4"
@@ -126,6 +149,7 @@ BERT = Family(
         "": _PRETRAINING,
         **dict.fromkeys((n for n in _SIZES if n.endswith("_whole_word")), _WHOLE_WORD),
         **dict.fromkeys((n for n in _SIZES if "_multi" in n), _LANGUAGES),
+        **dict.fromkeys(_MACBERT_SIZES, _MACBERT),
     },
     fine_tuning={
         "": _FINE_TUNING,

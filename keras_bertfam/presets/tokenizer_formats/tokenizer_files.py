@@ -15,7 +15,7 @@ import keras
 from keras_bertfam.presets.checkpoints import reading
 from keras_bertfam.presets.checkpoints.source import CheckpointError, CheckpointSource
 from keras_bertfam.presets.converting.report import warn
-from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.families import FAMILIES, family_of_tokenizer
 from keras_bertfam.presets.tokenizer_formats import (
     piece_pipelines,
     tokenizer_keys,
@@ -47,6 +47,7 @@ _PIECES = {"vocabulary.spm": "spiece.model"}
 _PIECES_OF_FAIRSEQ = {"vocabulary.spm": "sentencepiece.bpe.model"}
 _EXPORTS = {
     "BertTokenizer": {"vocabulary.txt": "vocab.txt"},
+    "MPNetTokenizer": {"vocabulary.txt": "vocab.txt"},
     "RobertaTokenizer": _BYTE_PAIR,
     "BartTokenizer": _BYTE_PAIR,
     "DebertaTokenizer": _BYTE_PAIR,
@@ -61,7 +62,6 @@ _EXPORTS = {
 }
 _BY_JSON = ("ModernBertTokenizer",)
 _THEIR_NAMES = {"GPTTokenizer": "OpenAIGPTTokenizer"}
-_BERT_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def load_tokenizer(source: CheckpointSource) -> Tokenizer:
@@ -117,13 +117,23 @@ def _word_piece(source, added, path):
     )
     if _flag(config, "special_tokens_in_strings", False):
         given["special_tokens_in_strings"] = True
-    return _bert_tokenizer(vocabulary, added, given)
+    return _word_piece_tokenizer(source, vocabulary, added, given)
 
 
-def _bert_tokenizer(vocabulary, added, given):
+def _word_piece_tokenizer(source, vocabulary, added, given):
+    cls = _word_piece_class(source)
     # Special tokens in texts aren't these, unless somebody asks for that.
-    new = new_tokens(added, _BERT_SPECIAL)
-    return _ours("BertTokenizer")(vocabulary, added_tokens=new, **given)
+    new = new_tokens(added, cls.required_tokens)
+    return cls(vocabulary, added_tokens=new, **given)
+
+
+def _word_piece_class(source):
+    """Find the class of word pieces that files name, or else the family's."""
+    records = (r for r in FAMILIES.values() if r.tokenizer == "word_piece")
+    names = {record.tokenizer_class for record in records}
+    said = str(source.tokenizer_config.get("tokenizer_class")).removesuffix("Fast")
+    own = FAMILIES[source.family].tokenizer_class
+    return _ours(next((n for n in (said, own) if n in names), "BertTokenizer"))
 
 
 def _flag(config, name, default):
@@ -230,7 +240,7 @@ def _tokenizer_json(source, added, path):
         _check_ids(model["vocab"])
         tokens = sorted(model["vocab"], key=model["vocab"].get)
         given = tokenizer_pipelines.word_piece_arguments(content)
-        tokenizer = _bert_tokenizer(tokens, added, given)
+        tokenizer = _word_piece_tokenizer(source, tokens, added, given)
     elif kind == "BPE":
         pairs = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
         name = _byte_pair_class(source).__name__
@@ -253,9 +263,9 @@ def _tokenizer_json(source, added, path):
                 f"the pieces must be in the order of a {type(tokenizer).__name__}'s"
             )
     record = FAMILIES[source.family]
-    if record.tokenizer != tokenizer_pipelines.KINDS[kind]:
-        record = FAMILIES["roberta"]  # see `_byte_pair_class`
-    tokenizer_pipelines.check_layout(content, tokenizer, record.layout.name, path)
+    own = record.tokenizer_class == type(tokenizer).__name__
+    layout = record.layout.name if own else _layout(tokenizer)
+    tokenizer_pipelines.check_layout(content, tokenizer, layout, path)
     return tokenizer
 
 
@@ -387,10 +397,9 @@ def _export_pieces(tokenizer, folder):
 
 
 def _layout(tokenizer):
-    classes = [base.__name__ for base in type(tokenizer).__mro__]
-    found = (r.layout.name for r in FAMILIES.values() if r.tokenizer_class in classes)
-    # Families with word pieces have one class.
-    return next(found, FAMILIES["bert"].layout.name)
+    """Name the layout of the first family that has tokenizers of this class."""
+    family = family_of_tokenizer(tokenizer)
+    return (family or FAMILIES["bert"]).layout.name
 
 
 def _export_json(tokenizer, folder):

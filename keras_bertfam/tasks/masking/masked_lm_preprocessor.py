@@ -57,6 +57,14 @@ class MaskedLMPreprocessor(MaskingPreprocessor):
             two words is of the first. It is saved by the name under which
             `keras.saving.register_keras_serializable` knows it, which can be given in
             its place.
+        similar_words: dict from words to lists of similar ones, such as
+            `keras_bertfam.analysis.similar_words` gives, or `None`. What would become
+            masks becomes a similar word of as many tokens, or random tokens if there is
+            none, and nothing becomes the mask token (MacBERT). Takes `"word"` or
+            `"span"` as `replacement_unit`. Defaults to `None`.
+        shuffle_rate: float in [0, 1]. Share of the trigrams without a mask that are put
+            into a random order; the original tokens are predicted there, too, in
+            slots of their own (StructBERT, with `0.05`). Defaults to `0.0`.
         seed: int. Decides every order and mask. Defaults to `0`.
 
     Call arguments:

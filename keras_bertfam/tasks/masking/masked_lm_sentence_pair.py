@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_bertfam.layers.blocks.dense import take_positions
+from keras_bertfam.layers.data.pairs.sentence_pairs import SENTENCE_CLASSES
 from keras_bertfam.layers.heads.heads import Pooler, SentencePairHead
 from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.masking.masked_lm import FillMask
@@ -15,7 +16,7 @@ from keras_bertfam.tasks.masking.masked_lm_sentence_pair_preprocessor import (
 from keras_bertfam.tasks.recipes import recipe_of
 from keras_bertfam.tasks.task import LABELS, PretrainingTask
 from keras_bertfam.tasks.token_heads import masked_lm_head
-from keras_bertfam.types import Config, Model, Tensor
+from keras_bertfam.types import Config, Model, Path, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -32,9 +33,9 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
         preprocessor: `MaskedLMSentencePairPreprocessor`, or `None` for batches that
             are masked already.
         sentence_objective: `"nsp"` (next sentence prediction), `"sop"` (sentence
-            order prediction), or `None`: that of the preprocessor; without one
-            `"sop"` for ALBERT and `"nsp"` for others. The label 0 means, by both,
-            text as it was.
+            order prediction), `"structural"` (next, previous or random: StructBERT), or
+            `None`: that of the preprocessor; without one `"sop"` for ALBERT and
+            `"nsp"` for others. The label 0 means, by all, text as it was.
         masked_lm_weight: float. Weight of the masked LM loss. Defaults to `1.0`.
         sentence_weight: float. Weight of the sentence loss. Defaults to `1.0`.
         **kwargs: arguments of `keras.Model`.
@@ -49,7 +50,7 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
     Returns:
         Dict of float32 logits: `masked_lm` `(batch, count or length,
         vocabulary_size)` and `sentence` `(batch, 2)`, with `sequence_starts`
-        `(batch, pairs, 2)`.
+        `(batch, pairs, 2)`; of the structural objective 3 in place of 2.
 
     Raises:
         ValueError: for an unknown objective, or another than the preprocessor's.
@@ -61,7 +62,8 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
 
     References:
         [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 3.1;
-        [Lan et al., 2019](https://arxiv.org/abs/1909.11942), section 3.1.
+        [Lan et al., 2019](https://arxiv.org/abs/1909.11942), section 3.1;
+        [Wang et al., 2019](https://arxiv.org/abs/1908.04577), section 2.
 
     Example:
 
@@ -98,9 +100,9 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
         prepared = getattr(preprocessor, "sentence_objective", None)
         usual = recipe_of(self).task_arguments.get("sentence_objective", "nsp")
         objective = sentence_objective or prepared or usual
-        if objective not in ("nsp", "sop"):
+        if objective not in SENTENCE_CLASSES:
             raise ValueError(
-                '`sentence_objective` must be "nsp" or "sop". '
+                '`sentence_objective` must be "nsp", "sop" or "structural". '
                 f"Received: {sentence_objective!r}."
             )
         if preprocessor is not None and prepared != objective:
@@ -125,7 +127,10 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
             )
             self.new_pooler.build((None, None, backbone.hidden_dim))
         self.sentence_head = SentencePairHead(
-            initializer=backbone.make_initializer(), name="sentence_head", **common
+            SENTENCE_CLASSES[objective],
+            initializer=backbone.make_initializer(),
+            name="sentence_head",
+            **common,
         )
         self.sentence_head.build((None, backbone.hidden_dim))
         self.built = True
@@ -192,6 +197,15 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
     def default_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
         accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
         return {"masked_lm": token_metrics(), "sentence": [accuracy]}
+
+    def export_to_transformers(self, path: Path) -> None:
+        if self.sentence_head.num_classes != 2:
+            raise ValueError(
+                "`transformers` has no sentence objective of three classes: export the "
+                "backbone, or a `MaskedLM`. Received: "
+                f"sentence_objective={self.sentence_objective!r}."
+            )
+        super().export_to_transformers(path)
 
     def get_config(self) -> Config:
         return {

@@ -30,8 +30,9 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
         tokenizer: a tokenizer layer with a mask token.
         sequence_length: int. Tokens in a row, special ones included. Defaults
             to `128`.
-        sentence_objective: `"nsp"` or `"sop"`; see `PairSegments`. Defaults to
-            `"sop"` for ALBERT's tokenizer, `"nsp"` for others.
+        sentence_objective: `"nsp"`, `"sop"` or `"structural"`, of three classes; see
+            `PairSegments`. Defaults to `"sop"` for ALBERT's tokenizer, `"nsp"` for
+            others.
         short_sequence_rate: float in [0, 1]. Defaults to `0.1`.
         single_sentence: `"unlabelled"` or `"random"`: what SOP makes of a chunk
             of one sentence; see `PairSegments`. Defaults to `"unlabelled"`.

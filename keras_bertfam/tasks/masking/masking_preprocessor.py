@@ -1,12 +1,13 @@
 """What the preprocessors share whose corruption is masking."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import keras
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.mask_tokens import MaskTokens
+from keras_bertfam.layers.corruption.similar_words import tokens_of_words
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy, get_strategy
 from keras_bertfam.layers.data.documents.marked_spans import (
     MarkedTokenizer,
@@ -48,9 +49,12 @@ class MaskingPreprocessor(PackingPreprocessor):
         mask_special_tokens: bool or `None`.
         random_special_tokens: bool or `None`.
         segmenter: function or `None`.
+        similar_words: dict or `None`.
+        shuffle_rate: float in [0, 1].
     """
 
     return_span_bounds: ClassVar[bool] = False
+    shuffle_slots: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -69,6 +73,8 @@ class MaskingPreprocessor(PackingPreprocessor):
         mask_special_tokens: bool | None = None,
         random_special_tokens: bool | None = None,
         segmenter: Segmenter | str | None = None,
+        similar_words: Mapping[str, Sequence[str]] | None = None,
+        shuffle_rate: float = 0.0,
         **kwargs: Any,
     ) -> None:
         if getattr(tokenizer, "mask_token", None) is None:
@@ -106,6 +112,13 @@ class MaskingPreprocessor(PackingPreprocessor):
                 f"{segmenter!r}."
             )
         self.segmenter = _registered(segmenter)
+        self.shuffle_rate = shuffle_rate
+        self.similar_words = None
+        if similar_words is not None:
+            self.similar_words = {
+                word: [*others] if isinstance(others, tuple) else others
+                for word, others in similar_words.items()
+            }
         self.build_if_ready()
 
     @property
@@ -151,7 +164,9 @@ class MaskingPreprocessor(PackingPreprocessor):
 
     def make_corruption(self) -> MaskTokens:
         tokenizer = self.tokenizer
+        similar = self.similar_words
         words = self.strategy.uses_words or self.replacement_unit == "word"
+        words = words or similar is not None
         drawn, weights = self._random_tokens()
         kept = [] if self.mask_special_tokens else special_token_ids(tokenizer)
         return MaskTokens(
@@ -170,6 +185,10 @@ class MaskingPreprocessor(PackingPreprocessor):
             replacement_unit=self.replacement_unit,
             selections_per_row=self.selections_per_row,
             return_span_bounds=self.return_span_bounds,
+            shuffle_slots=self.shuffle_slots,
+            similar_tokens=similar and tokens_of_words(tokenizer, similar),
+            shuffle_rate=self.shuffle_rate,
+            unshuffled_token_ids=special_token_ids(tokenizer),
             seed=self.seed,
         )
 
@@ -253,6 +272,8 @@ class MaskingPreprocessor(PackingPreprocessor):
             "mask_special_tokens": self.mask_special_tokens,
             "random_special_tokens": self.random_special_tokens,
             "segmenter": _name(self.segmenter),
+            "similar_words": self.similar_words,
+            "shuffle_rate": self.shuffle_rate,
         }
 
 

@@ -387,8 +387,8 @@ def test_paths_at_which_there_is_no_tokenizer(tmp_path, monkeypatch):
 
 def test_a_folder_of_a_model_that_is_not_here(tmp_path):
     word_piece(True).save(str(tmp_path / "tokenizer.json"))
-    config = {"tokenizer_class": "MPNetTokenizer", "do_lower_case": True}
-    write(tmp_path, config={"model_type": "mpnet"}, tokenizer_config=config)
+    config = {"tokenizer_class": "MobileBertTokenizer", "do_lower_case": True}
+    write(tmp_path, config={"model_type": "mobilebert"}, tokenizer_config=config)
     (tmp_path / "model.safetensors").write_bytes(b"")
     assert load_given_tokenizer(tmp_path).lowercase
     # Of one that is here, it is a checkpoint.

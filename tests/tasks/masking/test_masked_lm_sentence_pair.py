@@ -255,3 +255,23 @@ def test_head_is_serialisable():
     other = SentencePairHead.from_config(head.get_config())
     assert other.get_config() == head.get_config()
     assert ops.shape(other(np.ones((2, 4), "float32"))) == (2, 3)
+
+
+def test_three_classes(tmp_path):
+    """Next, previous or random: StructBERT's objective, from texts to a step."""
+    model = tiny.make_model("structural")
+    batch = next(iter(tiny.stream(model)))
+    x, y, weights = batch
+    assert model(x)["sentence"].shape == (8, 3)
+    assert set(y["sentence"].numpy()) <= {0, 1, 2}
+    model.fit(tiny.stream(model), epochs=1, verbose=0)
+    model.save_to_preset(str(tmp_path / "ours"))
+    again = type(model).from_preset(str(tmp_path / "ours"))
+    assert again.sentence_objective == "structural"
+    assert again.preprocessor.sentence_objective == "structural"
+    labels = {name: value.numpy() for name, value in y.items()}
+    labels["sentence"] = np.full_like(labels["sentence"], 3)
+    with pytest.raises(ValueError, match=r"in \[0, classes=3\). Received: 3"):
+        model.fit({n: v.numpy() for n, v in x.items()}, labels, verbose=0)
+    with pytest.raises(ValueError, match="no sentence objective of three classes"):
+        model.export_to_transformers(tmp_path / "theirs")

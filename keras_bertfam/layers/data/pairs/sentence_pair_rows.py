@@ -34,7 +34,7 @@ class PairedRows(Rows):
     Args:
         tokenizer: see `Rows`. Its start and end token begin and end segments.
         sequence_length: see `Rows`.
-        objective: `"nsp"` or `"sop"`.
+        objective: `"nsp"`, `"sop"` or `"structural"`.
         short_sequence_rate: float in [0, 1].
         single_sentence: `"unlabelled"` or `"random"`.
         separators: int.

@@ -20,6 +20,9 @@ from keras_bertfam.layers.data.prepared.token_rows import sentences_in
 from keras_bertfam.layers.data.rows.sentence_packing import follow_pointers
 from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
 
+# Objectives, and how many classes of pairs each has.
+SENTENCE_CLASSES = {"nsp": 2, "sop": 2, "structural": 3}
+
 
 @checked
 class PairSegments(SegmentBuilder):
@@ -29,7 +32,9 @@ class PairSegments(SegmentBuilder):
     it was, as in BERT and ALBERT:
 
     - `"nsp"`: B follows A (0), or comes from another document (1);
-    - `"sop"`: B follows A (0), or A and B, consecutive, are swapped (1).
+    - `"sop"`: B follows A (0), or A and B, consecutive, are swapped (1);
+    - `"structural"`: B follows A (0), comes before it (1), or is from another document
+      (2), a third of the chunks each (StructBERT).
 
     With `pairing="segments"` (RoBERTa's SEGMENT-PAIR) sentences of a document are
     taken until they reach a target length: that of a full row or, for a
@@ -37,14 +42,15 @@ class PairSegments(SegmentBuilder):
     A is a uniform number of them, B the rest. With `"sentences"` (SENTENCE-PAIR)
     A is one sentence and B the next.
 
-    For NSP half of the chunks, and all of a single sentence, get a random B
-    instead; the sentences it replaces begin the next chunk. So positives are
-    somewhat less than half. A random B starts at a uniform sentence of a uniform
-    document, other than A's, among those of this and the last window, or one more
-    if these are of a single one: the corpus isn't held in memory, and text whose
-    order means something should be shuffled before. Pieces of a document that
-    `read_documents` has cut are of one document in this. The released code may take
-    B from A's own document when drawing fails ten times; this one never does.
+    For NSP half of the chunks, for the structural objective a third, and for both all
+    of a single sentence, get a random B instead; the sentences it replaces begin the
+    next chunk. So positives are somewhat less than half, or a third. A random B starts
+    at a uniform sentence of a uniform document, other than A's, among those of this and
+    the last window, or one more if these are of a single one: the corpus isn't held in
+    memory, and text whose order means something should be shuffled before. Pieces of a
+    document that `read_documents` has cut are of one document in this. The released
+    code may take B from A's own document when drawing fails ten times; this one never
+    does.
 
     What is too long loses tokens of the longer segment, off either end.
 
@@ -54,7 +60,7 @@ class PairSegments(SegmentBuilder):
         sequence_length: int. The length of a row, special tokens included.
         start_token_id: int. The id that begins each row.
         end_token_id: int. The id that ends each segment.
-        objective: `"nsp"` or `"sop"`. Defaults to `"nsp"`.
+        objective: `"nsp"`, `"sop"` or `"structural"`. Defaults to `"nsp"`.
         pairing: `"segments"` or `"sentences"`. Defaults to `"segments"`.
         short_sequence_rate: float in [0, 1]. Defaults to `0.1`.
         single_sentence: for SOP, what a chunk of one sentence gives.
@@ -90,7 +96,8 @@ class PairSegments(SegmentBuilder):
     References:
         [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 3.1;
         [Lan et al., 2019](https://arxiv.org/abs/1909.11942), section 3.1;
-        [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.2.
+        [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.2;
+        [Wang et al., 2019](https://arxiv.org/abs/1908.04577), section 2.
     """
 
     def __init__(
@@ -109,7 +116,7 @@ class PairSegments(SegmentBuilder):
             tokenizer, sequence_length, start_token_id, end_token_id, **kwargs
         )
         for name, value, allowed in (
-            ("objective", objective, ("nsp", "sop")),
+            ("objective", objective, tuple(SENTENCE_CLASSES)),
             ("pairing", pairing, ("segments", "sentences")),
             ("single_sentence", single_sentence, ("unlabelled", "random")),
         ):
@@ -128,7 +135,9 @@ class PairSegments(SegmentBuilder):
         self.single_sentence = single_sentence
         if pairing == "sentences":  # two of them don't fill a row
             self._warn_if_short = lambda lengths, document: None
-        self.draws_partners = objective == "nsp" or single_sentence == "random"
+        # How often a chunk of several sentences gets a random B.
+        self._random_rate = {"nsp": 1 / 2, "structural": 1 / 3}.get(objective, 0.0)
+        self.draws_partners = objective != "sop" or single_sentence == "random"
 
     def build(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
         return self.build_batches(windows, seed).unbatch()
@@ -204,8 +213,8 @@ class PairSegments(SegmentBuilder):
         split = begin + 1 + uniform_below(end - begin - 1, seeds[2])
         single = end - begin == 1
         is_random = single & self.draws_partners
-        if self.objective == "nsp":
-            is_random |= coin(0.5, sentences.count, seeds[3])
+        if self._random_rate:
+            is_random |= coin(self._random_rate, sentences.count, seeds[3])
         begin = follow_pointers(tf.where(is_random, split, end), first)
         end, split, single, is_random, target = (
             tf.gather(x, begin) for x in (end, split, single, is_random, target)
@@ -254,8 +263,8 @@ class PairSegments(SegmentBuilder):
         split = begin + 1 + uniform_below(end - begin - 1, seeds[0])
         single = end - begin == 1
         is_random = single & self.draws_partners
-        if self.objective == "nsp":
-            is_random |= coin(0.5, count, seeds[1])
+        if self._random_rate:
+            is_random |= coin(self._random_rate, count, seeds[1])
         a = sentences.range(begin, split)
         b = sentences.range(split, end)
         if self.draws_partners:
@@ -271,17 +280,19 @@ class PairSegments(SegmentBuilder):
 
     def _pairs(self, tokens, a, b, single, is_random, seeds, budget):
         """Lay pairs out, perhaps swapped, and cut to fit."""
-        label = is_random
-        if self.objective == "sop":
-            swapped = ~single & coin(0.5, tf.size(single), seeds[0])
+        # The last class is that of random ones.
+        last = SENTENCE_CLASSES[self.objective] - 1
+        label = last * tf.cast(is_random, tf.int32)
+        if self.objective != "nsp":
+            swapped = ~single & ~is_random & coin(0.5, tf.size(single), seeds[0])
             a, b = _choose(swapped, b, a), _choose(swapped, a, b)
-            label |= swapped
+            label += tf.cast(swapped, tf.int32)
         sizes = truncated_lengths(a[1], b[1], budget)
         a = truncate(a, sizes[0], seeds[1])
         b = truncate(b, sizes[1], seeds[2])
         return {
             **self.lay_out(tokens, a, b),
-            "sentence_label": tf.cast(label, tf.int32),
+            "sentence_label": label,
             "sentence_weight": tf.cast(is_random | ~single, tf.float32),
         }
 

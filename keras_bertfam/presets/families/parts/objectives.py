@@ -61,6 +61,7 @@ class _Objectives(Mapping[str, Objective]):
         "mlm": Objective("MaskedLM", "masked tokens"),
         "nsp": _pairs("and next segment", "nsp"),
         "sop": _pairs("and their order", "sop"),
+        "structural": _pairs("and which comes first", "structural"),
         "retromae": Objective(
             "MaskedAutoencoder",
             "masked tokens, and all from one vector",
@@ -72,6 +73,7 @@ class _Objectives(Mapping[str, Objective]):
             packings=("doc", "full"),
         ),
         "diffusion": Objective("MaskedDiffusionLM", "tokens masked at any rate"),
+        "mpnet": Objective("MaskedPermutedLM", "masked tokens, in any order"),
         "sbo": Objective("SpanBoundaryLM", "spans by their borders"),
         "rtd": Objective(
             "ReplacedTokenDetection",

@@ -130,6 +130,27 @@ def test_positives_are_half_of_what_can_be_positive():
 
 
 @pytest.mark.slow
+def test_structural_objective():
+    """A third of the chunks each: the next, the previous and a random segment."""
+    rows = many(copies(GOLDEN, 3000), objective="structural")
+    assert {weight for _, _, weight in rows} == {1.0}
+    # The row of a document's begin: its chunk is all of it.
+    first = [
+        ((a, b), label)
+        for (a, b), label, _ in rows
+        if 200 in (a[0] % 1000, b[0] % 1000 if label == 1 else None)
+    ]
+    assert_uniform(np.bincount([label for _, label in first]))
+    for (a, b), label in first:
+        same = a[0] // 1000 == b[0] // 1000
+        assert same == (label < 2)
+        if same:
+            assert (a[-1] < b[0]) == (label == 0)
+            whole = a + b if label == 0 else b + a
+            assert [t % 1000 for t in whole] == sum(GOLDEN, [])
+
+
+@pytest.mark.slow
 def test_partners_are_uniform_and_from_other_documents():
     sizes = [1, 2, 6000, 3, 4]
     documents = [[[10_000 * i + j] for j in range(n)] for i, n in enumerate(sizes)]
