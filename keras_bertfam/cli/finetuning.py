@@ -307,10 +307,16 @@ def _nan_last(score):
 def _supported(task, way):
     task = get_task(task)
     if task.kind not in way.CLASSES:
-        as_text = "; `as_text` learns it" if task.kind == "text_to_text" else ""
+        written = task.kind in ("text_to_text", "open_questions")
+        as_text = "; `as_text` learns it" if written else ""
         raise ValueError(
             f"`task` must be one of kind {', '.join(way.CLASSES)}. "
             f"Received: {task.name!r}, of kind {task.kind!r}{as_text}."
+        )
+    if task.patterns:
+        raise ValueError(
+            "`task` must be one whose answers are texts. Received: "
+            f"{task.name!r}, whose answers are patterns to score by."
         )
     if not task.can_be_learned:
         raise ValueError(

@@ -27,13 +27,15 @@ class Examples:
             - `"question_answering"`: dict of the lists `question` and `context`;
             - `"parsing"`: list of lists of words;
             - `"relations"`: dict of the lists `text`, `first` and `second`;
+            - `"open_questions"`: list of strings;
             - `"answer_sets"` and `"candidates"`: tuple of two lists, each pair with
               one of a question's answers;
             - `"multiple_choice"`: tuple of a list of passages and a list of lists
               of choices, each the question with an option in it.
         y: list of labels, or `None` where they aren't published: class numbers,
             floats, lists of names of tags or of a text's classes, of parsing lists of
-            `(head, relation)`, or SQuAD's dicts of the lists `text` and `answer_start`.
+            `(head, relation)`, of open questions lists of strings, or SQuAD's dicts of
+            the lists `text` and `answer_start`.
         task: `TaskData`.
         ids: list of strings, for questions, and where the data numbers its examples;
             else `None`. Where several examples are of a question, theirs are what is
@@ -348,6 +350,16 @@ def _label_list(task, labels):
     return _tags(task, labels)
 
 
+def _answer_list(task, answers):
+    strings = isinstance(answers, list) and all(isinstance(x, str) for x in answers)
+    if not strings or not answers or not all(map(str.strip, answers)):
+        raise ValueError(
+            f"A label of {task.name!r} must be a list of texts, of which none is "
+            f"empty. Received: {answers!r}."
+        )
+    return answers
+
+
 def _with_labels(convert):
     def arranged(task, records, place):
         labels = _labels(task, records, convert, place)
@@ -505,6 +517,7 @@ _ARRANGED = {
     "relations": _arrange_relations,
     "answer_sets": _with_labels(_class_number),
     "candidates": _arrange_candidates,
+    "open_questions": _with_labels(_answer_list),
 }
 
 

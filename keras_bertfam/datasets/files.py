@@ -1,10 +1,12 @@
 """Readers of the files that benchmark data comes in."""
 
 import csv
+import gzip
 import itertools
 import json
 import os
 import re
+import zlib
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +17,8 @@ from keras_bertfam.text_files.reading import opened
 from keras_bertfam.text_files.sources import source_of
 from keras_bertfam.types import Config, Path
 
+ANY = object  # the form of what means nothing here
+
 
 def decoded_lines(path: Path) -> Iterator[str]:
     """Read lines of a text file in UTF-8 with their ends, without a byte-order mark.
@@ -23,17 +27,23 @@ def decoded_lines(path: Path) -> Iterator[str]:
     line: text may hold other characters that Python takes for line ends.
 
     Raises:
-        ValueError: for a line that isn't UTF-8, with its number.
+        ValueError: for a line that isn't UTF-8, with its number, and a damaged file.
     """
     parsing.check_regular(path)
-    with opened(source_of(os.fspath(path))) as file:
-        for number, line in enumerate(file, 1):
-            try:
+    number = 0
+    try:
+        with opened(source_of(os.fspath(path))) as file:
+            for number, line in enumerate(file, 1):
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{path!s}, line {number}: text must be UTF-8. Received: {error}."
-                ) from error
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path!s}, line {number}: text must be UTF-8. Received: {error}."
+        ) from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(
+            f"{path!s} must be whole, as its ending says. Received, after line "
+            f"{number}: {error}."
+        ) from error
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -331,6 +341,38 @@ def read_conll(
             begins.append(number)
         words.append(values[: len(header)])
     return sentences
+
+
+def check_form(value: Any, form: Any, where: str) -> None:
+    """Raise a `ValueError` unless a value of JSON is of a form.
+
+    Args:
+        value: what was read.
+        form: a type or a tuple of types, `ANY` for what means nothing; a dict of forms
+            by their keys, of which those with a question mark may be left out; or a
+            list of the one form that all values have.
+        where: str, for the message.
+    """
+    kind = type(form) if isinstance(form, (dict, list)) else form
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        names = " or ".join(each.__name__ for each in kinds)
+        raise ValueError(f"{where} must be of type {names}. Received: {value!r}.")
+    if isinstance(form, list):
+        for number, part in enumerate(value):
+            check_form(part, form[0], f"{where}[{number}]")
+    if not isinstance(form, dict):
+        return
+    forms = {name.removesuffix("?"): part for name, part in form.items()}
+    missing = [name for name in form if name[-1] != "?" and name not in value]
+    unknown = [name for name in value if name not in forms]
+    if missing or unknown:
+        raise ValueError(
+            f"{where} must have {[n for n in form if n[-1] != '?']}, and nothing but "
+            f"{[*forms]}. Missing: {missing}. Unknown: {unknown}."
+        )
+    for name, part in value.items():
+        check_form(part, forms[name], f"{where}, {name!r}")
 
 
 _EXPECTED = (

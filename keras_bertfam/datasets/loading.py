@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_bertfam.arguments import check_number, checked
-from keras_bertfam.datasets import files, super_glue, tables
+from keras_bertfam.datasets import files, open_questions, super_glue, tables
 from keras_bertfam.datasets.examples import Examples, arrange
 from keras_bertfam.datasets.own_tables import load_table, question_records
 from keras_bertfam.datasets.tables import TableRequest
@@ -61,7 +61,8 @@ def load_examples(
         data: of a task: where local files are: a folder in one of the table's
             layouts; or the path or paths of the files of this split, as TSV, JSON (a
             list, or an object a line), SQuAD's format, CSV or Parquet with its columns,
-            CoNLL, or CSV if of choices.
+            CoNLL, CSV if of choices, or open questions as ORQA, DPR or TriviaQA have
+            them.
             `None` loads by name with `tensorflow_datasets`, which downloads.
         limit: int or `None`. Only the first so many; of a task with several examples
             for a question, such as MultiRC and ReCoRD, all those of so many questions.
@@ -176,6 +177,8 @@ def _load_task(task, split, data, limit):
         return _load_text(task, split, data, limit)
     if data is None:
         records = _from_tfds(task, split, limit)
+        if task.kind == "open_questions":
+            records = [*map(open_questions.from_tfds, records)]
     else:
         broken: list[str] = []
         paths = _paths(task, split, data)
@@ -355,6 +358,10 @@ def _read_table(task, path, broken, limit=None):
 def _read(task, path, broken):
     if task.super_glue:
         return super_glue.read(task.name, path)
+    if task.kind == "open_questions":
+        return open_questions.read(path)
+    if task.evidence:
+        return open_questions.read_with_evidence(path)
     if task.kind == "question_answering":
         if not tables.is_column_file(path):
             return files.read_squad(path)

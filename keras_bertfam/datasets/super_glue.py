@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from keras_bertfam.datasets import files
+from keras_bertfam.datasets.files import ANY, check_form
 from keras_bertfam.types import Config, Path
 
 _LABEL = (bool, int, str)
-_ANY = object  # what means nothing here
 # Of each task the keys of a line, with types; those with a question mark may be left
 # out.
 _NLI = {"premise": str, "hypothesis": str, "idx": int, "label?": _LABEL}
@@ -21,7 +21,7 @@ _FORMS: dict[str, Config] = {
     },
     "multirc": {
         "idx": int,
-        "version?": _ANY,
+        "version?": ANY,
         "passage": {
             "text": str,
             "questions": [
@@ -35,13 +35,13 @@ _FORMS: dict[str, Config] = {
     },
     "record": {
         "idx": int,
-        "source?": _ANY,
+        "source?": ANY,
         "passage": {"text": str, "entities": [{"start": int, "end": int}]},
         "qas": [
             {
                 "query": str,
                 "idx": int,
-                "answers?": [{"text": str, "start?": _ANY, "end?": _ANY}],
+                "answers?": [{"text": str, "start?": ANY, "end?": ANY}],
             }
         ],
     },
@@ -49,7 +49,7 @@ _FORMS: dict[str, Config] = {
     "wic": {
         **{name: str for name in ("word", "sentence1", "sentence2")},
         **{name: int for name in ("start1", "end1", "start2", "end2", "idx")},
-        "version?": _ANY,
+        "version?": ANY,
         "label?": _LABEL,
     },
     "wsc": {
@@ -68,12 +68,12 @@ _FORMS: dict[str, Config] = {
         "idx": int,
         "label?": _LABEL,
         # What a line is an example of.
-        "logic?": _ANY,
-        "knowledge?": _ANY,
-        "lexical-semantics?": _ANY,
-        "predicate-argument-structure?": _ANY,
+        "logic?": ANY,
+        "knowledge?": ANY,
+        "lexical-semantics?": ANY,
+        "predicate-argument-structure?": ANY,
     },
-    "ax_g": {**_NLI, "pair_id?": _ANY},
+    "ax_g": {**_NLI, "pair_id?": ANY},
 }
 _QUESTIONS = {
     "cause": "What was the cause of this?",
@@ -111,7 +111,7 @@ def read(name: str, path: Path) -> list[Config]:
     """
     records = []
     for place, line in files.located_json(path):
-        _check(line, _FORMS[name], f"{path!s}, {place}")
+        check_form(line, _FORMS[name], f"{path!s}, {place}")
         try:
             records += _FLAT.get(name, _as_it_is)(line)
         except ValueError as error:
@@ -178,30 +178,6 @@ def numbers(record: Config) -> list[Any]:
     if not isinstance(number, dict):
         return [number]
     return [number[level] for level in _LEVELS if level in number]
-
-
-def _check(value, form, where):
-    """Raise a `ValueError` unless a value of JSON is of a form."""
-    kind = type(form) if isinstance(form, (dict, list)) else form
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        kinds = kind if isinstance(kind, tuple) else (kind,)
-        names = " or ".join(each.__name__ for each in kinds)
-        raise ValueError(f"{where} must be of type {names}. Received: {value!r}.")
-    if isinstance(form, list):
-        for number, part in enumerate(value):
-            _check(part, form[0], f"{where}[{number}]")
-    if not isinstance(form, dict):
-        return
-    forms = {name.removesuffix("?"): part for name, part in form.items()}
-    missing = [name for name in form if name[-1] != "?" and name not in value]
-    unknown = [name for name in value if name not in forms]
-    if missing or unknown:
-        raise ValueError(
-            f"{where} must have {[n for n in form if n[-1] != '?']}, and nothing but "
-            f"{[*forms]}. Missing: {missing}. Unknown: {unknown}."
-        )
-    for name, part in value.items():
-        _check(part, forms[name], f"{where}, {name!r}")
 
 
 def _as_it_is(record: Config) -> Iterator[Config]:

@@ -15,6 +15,7 @@ _METRICS = {
     "relations": ("accuracy", "macro_f1"),
     "answer_sets": ("answers_f1", "answers_match"),
     "candidates": ("squad_f1", "squad_exact_match"),
+    "open_questions": ("open_exact_match",),
 }
 # Kinds with several examples for a question.
 BY_QUESTION = ("answer_sets", "candidates")
@@ -32,7 +33,8 @@ class TaskData:
             `"relations"`, of the columns `text`, `first` and `second`;
             `"answer_sets"`, pairs of which each is a question with one of its answers,
             and any number of these are right, or `"candidates"`, with one of the
-            texts of which the most probable is the answer; or `"text"`.
+            texts of which the most probable is the answer; `"open_questions"`, which
+            have lists of answers and no passage; or `"text"`.
         source: names of the datasets in `tensorflow_datasets`, one after the
             other; empty if it isn't there.
         columns: the inputs' columns there, and in files once `renamed`. Of
@@ -62,6 +64,9 @@ class TaskData:
             `keras_bertfam.datasets.super_glue`.
         parallel: whether a split's files have a column each, those of `columns` and
             then of `label`, with a line for each example.
+        evidence: whether files are TriviaQA's, whose passages are files beside them.
+        patterns: of `"open_questions"`: whether answers are regular expressions, to
+            score by.
 
     Example:
 
@@ -105,6 +110,8 @@ class TaskData:
     skip_broken_rows: bool = False
     super_glue: bool = False
     parallel: bool = False
+    evidence: bool = False
+    patterns: bool = False
 
     def __post_init__(self) -> None:
         if self.metrics is None:
@@ -564,7 +571,102 @@ _SUPER_GLUE = (
     _diagnostics("ax_g", "AX-g", ("accuracy", "gender_parity")),
 )
 
-TASKS = {task.name: task for task in (*_ALL, *_SCIENCE, *_SUPER_GLUE)}
+
+def _open_questions(name, files, source=(), parts=None, **kwargs):
+    """Make a task of questions alone, of ORQA's files and DPR's.
+
+    Args:
+        name: str.
+        files: the beginnings of the names of both, and more layouts.
+        source: see `TaskData`.
+        parts: dict, names of splits in the source.
+        **kwargs: other attributes.
+    """
+    orqa, dpr, *more = files
+    splits = {"train": "train", "validation": "dev", "test": "test"}
+    layouts = [
+        {split: (pattern.format(part),) for split, part in splits.items()}
+        for pattern in (f"{orqa}.resplit.{{}}.jsonl*", f"{dpr}-{{}}.qa.csv*")
+    ]
+    known = {"splits": parts} if parts else {}
+    return TaskData(
+        name,
+        "open_questions",
+        source,
+        ("question",),
+        label="answer",
+        layouts=(*layouts, *more),
+        **known,
+        **kwargs,
+    )
+
+
+_OPEN = (
+    _open_questions(
+        "nq_open",
+        (
+            "NaturalQuestions",
+            "nq",
+            {
+                "train": ("NQ-open.train.jsonl",),
+                "validation": ("NQ-open.dev.jsonl",),
+                "test": ("NQ-open.dev.jsonl",),
+            },
+        ),
+        ("natural_questions_open",),
+        # What is published to validate on is what papers test on.
+        {"train": "train", "validation": "validation", "test": "validation"},
+        prefix="nq",
+    ),
+    _open_questions(
+        "web_questions",
+        ("WebQuestions", "webquestions"),
+        ("web_questions",),
+        {"train": "train", "validation": "test", "test": "test"},
+        prefix="wq",
+    ),
+    _open_questions(
+        "curated_trec",
+        ("CuratedT*", "curatedtrec"),
+        patterns=True,
+        metrics=("pattern_match",),
+    ),
+    _open_questions(
+        "trivia_qa",
+        (
+            "TriviaQA",
+            "trivia",
+            *(
+                {
+                    "train": (f"{folder}unfiltered-web-train.json",),
+                    "validation": (f"{folder}unfiltered-web-dev.json",),
+                    "test": (f"{folder}unfiltered-web-test-without-answers.json",),
+                }
+                for folder in ("", "triviaqa-unfiltered/")
+            ),
+        ),
+        ("trivia_qa/unfiltered.nocontext",),
+        prefix="trivia",
+    ),
+    TaskData(
+        "trivia_qa_reading",
+        "question_answering",
+        (),
+        ("question", "context"),
+        label="answers",
+        splits={"train": "train", "validation": "validation"},
+        layouts=tuple(
+            {
+                "train": (f"{folder}wikipedia-train.json",),
+                "validation": (f"{folder}wikipedia-dev.json",),
+            }
+            for folder in ("qa/", "")
+        ),
+        evidence=True,
+    ),
+)
+
+TASKS = {task.name: task for task in (*_ALL, *_SCIENCE, *_SUPER_GLUE, *_OPEN)}
 
 
 def get_task(name: str | TaskData) -> TaskData:

@@ -11,7 +11,15 @@ from keras_bertfam.datasets.examples import Examples
 from keras_bertfam.datasets.task_data import TaskData
 from keras_bertfam.metrics.squad import right_texts
 
-KINDS = ("classification", "regression", "question_answering", "text_to_text")
+KINDS = (
+    "classification",
+    "regression",
+    "question_answering",
+    "text_to_text",
+    "open_questions",
+)
+# Whose labels are texts as they are written.
+_OF_TEXTS = ("question_answering", "text_to_text", "open_questions")
 _NONE = -1  # the class of a text that is no label, and the number of one that is none
 _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 
@@ -23,8 +31,8 @@ def as_text_pairs(examples: Examples) -> tuple[list[str], list[str] | None]:
     the alphabet: `"mnli hypothesis: ... premise: ..."`; questions have no name of a
     task, and spaces around punctuation: `"question: ... context: ..."`. The targets are
     the names of classes, numbers to the nearest .2 as `"3.8"`, or the first answer, and
-    `""` for none. Of a table of one's own whose kind is `"text_to_text"`, texts of one
-    column and targets are as they are.
+    `""` for none; there are none of CuratedTREC's patterns. Of a table of one's own
+    whose kind is `"text_to_text"`, texts of one column and targets are as they are.
 
     Args:
         examples: `Examples` of classes, numbers, questions or texts.
@@ -68,7 +76,7 @@ def as_text_pairs(examples: Examples) -> tuple[list[str], list[str] | None]:
         if not free or len(names) > 1:
             parts = [f"{name}: {text}" for name, text in zip(names, parts, strict=True)]
         inputs.append(" ".join([*begin, *parts]))
-    if examples.y is None:
+    if examples.y is None or task.patterns:
         return inputs, None
     return inputs, [target_of(task, label) for label in examples.y]
 
@@ -93,7 +101,7 @@ def labels_of_texts(examples: Examples, texts: Sequence[str]) -> list[Any]:
             f"`texts` must be one for each of the {len(examples)} examples. "
             f"Received: {len(texts)}."
         )
-    if examples.task.kind in ("question_answering", "text_to_text"):
+    if examples.task.kind in _OF_TEXTS:
         return [*texts]
     if examples.task.kind == "regression":
         return [*map(_number, texts)]
@@ -169,6 +177,8 @@ def target_of(task: TaskData, label: Any) -> str:
         return next(map(_spaced, right_texts(label)), "")
     if task.kind == "text_to_text":
         return str(label)
+    if task.kind == "open_questions":
+        return str(label[0])
     return task.label_names[label] if task.label_names else str(label)
 
 

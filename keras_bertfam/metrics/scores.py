@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.metrics.dependencies import attachment_scores
+from keras_bertfam.metrics.open_questions import open_question_scores
 from keras_bertfam.metrics.squad import squad_scores
 
 
@@ -118,6 +119,15 @@ def _squad(name):
     )
 
 
+def _open_questions(patterns):
+    return _Metric(
+        lambda library, *answers: library.open_question_scores(*answers, patterns)[
+            "exact_match"
+        ],
+        open_question_scores.__module__,
+    )
+
+
 def _rouge(name):
     def function(library, references, texts):
         scorer = library.RougeScorer([name], use_stemmer=True)
@@ -158,6 +168,8 @@ METRICS = {
     "macro_f1": _sklearn("f1_score", average="macro", zero_division=0),
     "matthews": _sklearn("matthews_corrcoef"),
     "micro_f1": _Metric(_label_f1, "numpy"),
+    "open_exact_match": _open_questions(False),
+    "pattern_match": _open_questions(True),
     "pearson": _correlation("pearsonr"),
     "rouge1": _rouge("rouge1"),
     "rouge2": _rouge("rouge2"),
@@ -197,6 +209,8 @@ def compute_metrics(
       lists of tags, without the words whose right tag is -100, which means none;
     - `"uas"`, `"las"`: of lists of `(head, relation)`, see `attachment_scores`;
     - `"squad_f1"`, `"squad_exact_match"`: see `squad_scores`, in percent;
+    - `"open_exact_match"` and, of patterns, `"pattern_match"`: see
+      `open_question_scores`, in percent;
     - `"bleu"`, `"chrf"` (sacrebleu's, with its own tokens) and `"rouge1"`, `"rouge2"`,
       `"rougeL"`, `"rougeLsum"` (rouge-score's F, of stems, the mean over texts; for the
       last, lines are sentences), in percent: of texts, what is right being a string or

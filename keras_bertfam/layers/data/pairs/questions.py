@@ -218,7 +218,7 @@ def answer_spans(
     at = np.cumsum([0, *(len(char.encode()) for char in text)])
     found = []
     for answer in answers:
-        for match in _pattern(answer).finditer(text):
+        for match in answer_pattern(answer).finditer(text):
             begin, end = at[match.start()], at[match.end()]
             first = int(np.sum(bounds[:, 1] <= begin))
             last = int(np.sum(bounds[:, 0] < end)) - 1
@@ -229,7 +229,12 @@ def answer_spans(
 
 
 @functools.lru_cache(maxsize=1024)
-def _pattern(answer):
+def answer_pattern(answer: bytes) -> re.Pattern[str]:
+    """Make a pattern of an answer's whole words, in any case and with any white space.
+
+    Args:
+        answer: bytes in UTF-8.
+    """
     words = answer.decode().split()
     if not words:
         return re.compile("(?!)")  # which is nowhere

@@ -1,0 +1,233 @@
+"""Scores of answers to open questions, and of passages found for them."""
+
+import importlib
+import unicodedata
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from keras_bertfam.arguments import checked
+from keras_bertfam.metrics.squad import normalize_answer
+
+# A pattern that takes longer than that, in seconds, on one text matches nothing.
+_SECONDS = 0.5
+_LONGEST = 10_000  # characters of a pattern
+_TOKEN = r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]"
+
+
+def normalize_open_answer(text: str) -> str:
+    """Normalise as SQuAD's script does, after letters and accents are taken apart.
+
+    Args:
+        text: str.
+
+    Returns:
+        str, NFD, in lower case, without ASCII punctuation, articles and extra white
+        space.
+    """
+    return normalize_answer(unicodedata.normalize("NFD", text))
+
+
+@checked
+def open_question_scores(
+    answers: Sequence[Sequence[str]],
+    predictions: Sequence[str | None],
+    patterns: bool = False,
+) -> dict[str, float]:
+    """Compute the exact match of answers to open questions, by ORQA's rules.
+
+    A prediction is right if it is one of the answers but for accents' form, case,
+    punctuation, articles and white space; or, with `patterns`, if one of these matches
+    from its beginning on, in any case. A pattern that isn't valid, or takes longer than
+    half a second, matches nothing, with a warning.
+
+    Args:
+        answers: list of lists of str, what is right of each question, or its patterns,
+            regular expressions; as in `Examples.y`.
+        predictions: list of str, in the same order; `None` for a question that was
+            left out, which is wrong.
+        patterns: bool. Whether answers are patterns, as CuratedTREC's.
+
+    Returns:
+        Dict of a float in percent: `exact_match`.
+
+    Raises:
+        ValueError: for lists of different length, or none.
+        ImportError: for patterns without `regex`, which the `evaluation` extra has.
+
+    Example:
+
+    ```python
+    keras_bertfam.metrics.open_question_scores(
+        [["Jane Austen", "Austen"], ["1815"]], ["The Austen!", "1816"])
+    # {"exact_match": 50.0}
+    ```
+
+    Reference: [Lee et al., 2019](https://arxiv.org/abs/1906.00300), and the released
+    code.
+    """
+    _check_lengths(answers, predictions)
+    found = Patterns() if patterns else None
+    right = 0
+    for texts, prediction in zip(answers, predictions, strict=True):
+        if prediction is None:
+            continue
+        if found is not None:
+            right += any([found.match(text, prediction) for text in texts])
+        else:
+            said = normalize_open_answer(prediction)
+            right += said in map(normalize_open_answer, texts)
+    if found is not None:
+        found.warn()
+    return {"exact_match": 100 * right / len(answers)}
+
+
+@checked
+def answer_recall(
+    passages: Sequence[Sequence[str]],
+    answers: Sequence[Sequence[str]],
+    counts: Sequence[int] = (1, 5, 20),
+    patterns: bool = False,
+) -> dict[str, float]:
+    """Compute for how many questions a passage is found that has an answer, as DPR's.
+
+    A passage has an answer if its words, in any case, follow each other there, or, with
+    `patterns`, if one of these is found anywhere in it; see `open_question_scores`.
+
+    Args:
+        passages: list of lists of str, the texts that are found for each question, the
+            best first.
+        answers: list of lists of str, answers or patterns of each question.
+        counts: sequence of ints, how many of the first passages count.
+        patterns: bool. Whether answers are patterns, as CuratedTREC's.
+
+    Returns:
+        Dict of floats in percent: `recall@1` and so on.
+
+    Raises:
+        ValueError: for lists of different length, or none, and a count below 1.
+        ImportError: without `regex`, which the `evaluation` extra has.
+
+    Example:
+
+    ```python
+    keras_bertfam.metrics.answer_recall(
+        [["A novel.", "Emma is by Jane Austen."]], [["Austen"]], counts=[1, 2])
+    # {"recall@1": 0.0, "recall@2": 100.0}
+    ```
+
+    Reference: [Karpukhin et al., 2020](https://arxiv.org/abs/2004.04906), and the
+    released code.
+    """
+    _check_lengths(answers, passages)
+    if min(counts, default=0) < 1:
+        raise ValueError(
+            f"`counts` must be some numbers of at least 1. Received: {[*counts]}."
+        )
+    found = Patterns()
+    ranks = [
+        _first_with(texts[: max(counts)], right, found, patterns)
+        for texts, right in zip(passages, answers, strict=True)
+    ]
+    found.warn()
+    return {
+        f"recall@{count}": 100 * sum(rank < count for rank in ranks) / len(ranks)
+        for count in counts
+    }
+
+
+def _first_with(texts, answers, patterns, are_patterns):
+    """Give the place of the first text that has an answer, or how many there are."""
+    wanted = [] if are_patterns else [patterns.tokens(answer) for answer in answers]
+    for place, text in enumerate(texts):
+        if are_patterns:
+            text = unicodedata.normalize("NFD", text)
+            # All are tried, so that what is said of them doesn't hang on the order.
+            right = any([patterns.search(answer, text) for answer in answers])
+        else:
+            tokens = patterns.tokens(text)
+            right = any(_has(tokens, each) for each in wanted)
+        if right:
+            return place
+    return float("inf")
+
+
+def _has(tokens, wanted):
+    """Tell whether tokens have others one after the other."""
+    count = len(wanted)
+    places = range(len(tokens) - count + 1)
+    return count > 0 and any(tokens[k : k + count] == wanted for k in places)
+
+
+class Patterns:
+    """Regular expressions of data, whose work is bounded.
+
+    One that isn't valid, or that has taken too long once, matches nothing.
+    """
+
+    def __init__(self) -> None:
+        try:
+            # Python's own can't be told to stop.
+            self._regex = importlib.import_module("regex")
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                "Patterns need regex: pip install keras-bertfam[evaluation]."
+            ) from error
+        self._known: dict[str, Any] = {}
+        self._bad: dict[str, str] = {}
+        self._token = self._regex.compile(_TOKEN)
+
+    def tokens(self, text: str) -> list[str]:
+        """Split a text into words and other characters, in lower case, as DPR does."""
+        return self._token.findall(unicodedata.normalize("NFD", text).lower())
+
+    def match(self, pattern: str, text: str) -> bool:
+        """Tell whether a pattern matches from the beginning of a text on."""
+        return self._tried(pattern, "match", text)
+
+    def search(self, pattern: str, text: str) -> bool:
+        """Tell whether a pattern is found anywhere in a text."""
+        return self._tried(pattern, "search", text)
+
+    def warn(self) -> None:
+        """Warn of patterns that matched nothing, if there were such."""
+        if self._bad:
+            (pattern, reason), *_ = self._bad.items()
+            warnings.warn(
+                f"{len(self._bad)} patterns match nothing. The first: {pattern:.100}, "
+                f"as {reason}.",
+                stacklevel=4,
+            )
+
+    def _tried(self, pattern, way, text):
+        if pattern in self._bad:
+            return False
+        if len(pattern) > _LONGEST:
+            self._bad[pattern] = f"it has more than {_LONGEST} characters"
+            return False
+        try:
+            if pattern not in self._known:
+                self._known[pattern] = self._compiled(pattern)
+            found = getattr(self._known[pattern], way)(text, timeout=_SECONDS)
+        except TimeoutError:
+            self._bad[pattern] = f"it takes longer than {_SECONDS} s"
+            return False
+        except (self._regex.error, ValueError, OverflowError, RecursionError) as error:
+            self._bad[pattern] = f"it isn't valid: {error}"
+            return False
+        return found is not None
+
+    def _compiled(self, pattern):
+        known = self._regex
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            flags = known.IGNORECASE | known.UNICODE | known.MULTILINE
+            return known.compile(pattern, flags)
+
+
+def _check_lengths(answers, others):
+    if len(answers) != len(others) or not len(answers):
+        raise ValueError(
+            "There must be a list of answers for each of the questions, and a "
+            f"question. Received: {len(answers)} and {len(others)}."
+        )
