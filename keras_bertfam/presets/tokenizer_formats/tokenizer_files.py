@@ -255,7 +255,9 @@ def _tokenizer_json(source, added, path):
     record = FAMILIES[source.family]
     if record.tokenizer != tokenizer_pipelines.KINDS[kind]:
         record = FAMILIES["roberta"]  # see `_byte_pair_class`
-    tokenizer_pipelines.check_layout(content, tokenizer, record.layout.name, path)
+    table = record.transformers
+    layouts = record.layout.name, *(table.other_layouts if table else ())
+    tokenizer_pipelines.check_layout(content, tokenizer, layouts, path)
     return tokenizer
 
 
