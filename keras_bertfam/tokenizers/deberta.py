@@ -16,7 +16,7 @@ class DebertaTokenizer(ByteLevelTokenizer):
 
     Args:
         vocabulary: path of a `vocab.json`, or a dict from tokens to ids, with
-            `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]`.
+            `[CLS]`, `[SEP]`, `[PAD]`, `[MASK]` and `[UNK]`.
         merges: path of a `merges.txt`, or a list of its lines.
         **kwargs: see `RobertaTokenizer`.
 
@@ -39,6 +39,7 @@ class DebertaTokenizer(ByteLevelTokenizer):
         "end": "[SEP]",
         "pad": "[PAD]",
         "mask": _MASK,
+        "unk": "[UNK]",
     }
 
 

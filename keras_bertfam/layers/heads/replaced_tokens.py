@@ -57,7 +57,7 @@ class ReplacedTokenHead(keras.layers.Layer):
         self.activation = activation
         self.initializer = keras.initializers.get(initializer)
         self.norm_epsilon = norm_epsilon
-        self.norm = None
+        self.norm: Any = None
 
     def build(self, input_shape: Shape) -> None:
         width = input_shape[-1]

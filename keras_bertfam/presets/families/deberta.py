@@ -108,6 +108,8 @@ DEBERTA = DEBERTA_V2.derived(
         required_config={"talking_head": False},
         dropouts={k: v for k, v in TABLE.dropouts.items() if k != "choice"},
         required_heads={"classifier": TABLE.required_heads["classifier"]},
+        # Its version 5 puts two [SEP] between texts.
+        other_layouts=("roberta",),
         forms=(with_positions, without_positions),
     ),
 )

@@ -263,9 +263,11 @@ def _tokenizer_json(source, added, path):
                 f"the pieces must be in the order of a {type(tokenizer).__name__}'s"
             )
     record = FAMILIES[source.family]
-    own = record.tokenizer_class == type(tokenizer).__name__
-    layout = record.layout.name if own else _layout(tokenizer)
-    tokenizer_pipelines.check_layout(content, tokenizer, layout, path)
+    if record.tokenizer_class != type(tokenizer).__name__:
+        record = family_of_tokenizer(tokenizer) or FAMILIES["bert"]
+    table = record.transformers
+    layouts = record.layout.name, *(table.other_layouts if table else ())
+    tokenizer_pipelines.check_layout(content, tokenizer, layouts, path)
     return tokenizer
 
 

@@ -261,14 +261,14 @@ def piece_arguments(content: Content, where: Path) -> Content:
 
 
 def check_layout(
-    content: Content, tokenizer: Tokenizer, layout: str, where: Path
+    content: Content, tokenizer: Tokenizer, layouts: tuple[str, ...], where: Path
 ) -> None:
     """Check that special tokens are put where rows of a family have them.
 
     Args:
         content: dict, the file's.
         tokenizer: what was made of it.
-        layout: str. The name of the family's layout.
+        layouts: the name of the family's layout, and those of others that files have.
         where: path of the file.
 
     Raises:
@@ -278,14 +278,14 @@ def check_layout(
     steps = [step for step in steps if step["type"] != "ByteLevel"]  # of offsets
     if not steps:
         return
-    expected = expected_rows(tokenizer, layout)
+    known = [expected_rows(tokenizer, layout) for layout in layouts]
     found = [_places(step) for step in steps]
-    if found != [expected] or any(
+    if found not in [[each] for each in known] or any(
         tokenizer.token_to_id(token) != number
         for step in steps
         for token, number in _special_ids(step).items()
     ):
-        wanted = " and ".join(" ".join(places) for places in expected)
+        wanted = " and ".join(" ".join(places) for places in known[0])
         _refuse(where, "post_processor", steps, f"rows of {wanted}")
 
 

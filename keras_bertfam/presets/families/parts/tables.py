@@ -61,6 +61,8 @@ class TransformersTable:
             the styles of heads that they stand for, the first without the key.
         ties: whether logits are computed by the input's table if a file has no other.
             Else what is tied here is written twice.
+        other_layouts: names of layouts that `transformers` has in a `tokenizer.json`,
+            besides that of the rows that models were trained with.
         left_out: dict from roles of heads that files of others have, and that
             `transformers` leaves out, to what it does without.
         needed: dict of keys that a config of `transformers` can't have as `None` to
@@ -96,6 +98,7 @@ class TransformersTable:
     forms: tuple[Callable[[dict], dict], Callable[[dict], dict]] | None = None
     styles: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     ties: bool = True
+    other_layouts: tuple[str, ...] = ()
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
     needed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     sign_file: str | None = None
