@@ -1,6 +1,7 @@
 """Pre-training in phases, whose rows, masks, languages, rates or objectives differ."""
 
 import dataclasses
+import glob
 import inspect
 import json
 import os
@@ -169,8 +170,9 @@ def train_in_phases(
 
     Raises:
         ValueError: for no phases, arguments that a phase can't have, rows longer than
-            the backbone takes, or a backup of other phases; all before anything is
-            trained.
+            the backbone takes, or a backup of other phases, before anything is trained;
+            and at a phase's start for arguments that the backbone doesn't have, or that
+            change its weights.
 
     Example:
 
@@ -287,7 +289,6 @@ def _check_rates(model, phases, rates):
 def _plan(model, mixture, phases):
     cls, preprocessor = type(model), model.preprocessor
     documents, exponent, languages = mixture, None, None
-    begins = []
     for number, phase in enumerate(phases):
         before = cls
         changes = dict(phase.preprocessor_arguments)
@@ -314,7 +315,7 @@ def _plan(model, mixture, phases):
             languages = languages if phase.languages is None else phase.languages
             documents = mixture.changed(exponent, languages)
         own = phase.rates() or phase.backbone_arguments or cls is not before
-        begins.append(bool(number == 0 or own))
+        begins = bool(number == 0 or own)
         steps = phase.steps
         for later in phases[number + 1 :]:
             other = later.objective is not None
@@ -322,7 +323,7 @@ def _plan(model, mixture, phases):
             if later.rates() or later.backbone_arguments or other:
                 break
             steps += later.steps
-        yield _Part(cls, preprocessor, documents, begins[-1], steps)
+        yield _Part(cls, preprocessor, documents, begins, steps)
 
 
 def _class_of(name):
@@ -406,8 +407,9 @@ def _last_backup(folder, count):
 def _check_backup(folder, phases):
     """Write what the phases are, or compare with what was written."""
     path = os.path.join(folder, _FILE)
+    places = glob.glob(os.path.join(glob.escape(folder), "phase-*", "backup.npz"))
     said = json.loads(json.dumps([dataclasses.asdict(phase) for phase in phases]))
-    if os.path.exists(path):
+    if places and os.path.exists(path):
         before = read_json(path)
         if before != said:
             raise ValueError(

@@ -12,8 +12,6 @@ from keras_bertfam.layers import sample_corpora
 from keras_bertfam.tasks import Phase, pretraining_phases, train_in_phases
 from tests import tiny_masked_lm as tiny
 
-pytestmark = pytest.mark.any_backend
-
 
 class Stop(keras.callbacks.Callback):
     """Ends a run as a kill would, after a number of batches in all."""
@@ -152,6 +150,7 @@ def test_causal_first_then_masked():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_weights_are_taken_over():
     frozen = {"optimizer": "adamw", "weight_decay": 0.0, "learning_rate": 1e-12}
     one = modern(False)
@@ -169,6 +168,7 @@ def test_weights_are_taken_over():
         assert np.allclose(x, y, atol=1e-6)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("phases", "message"),
     [
@@ -188,6 +188,7 @@ def test_phases_that_cant_be(phases, message):
         train_in_phases(tiny.make_model(), tiny.documents(), phases)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -207,6 +208,7 @@ def test_settings_of_phases_that_are_wrong(settings, message):
         Phase.of(settings)
 
 
+@pytest.mark.any_backend
 def test_published_phases():
     bert = pretraining_phases("bert", total_steps=1000)
     assert [(p.steps, p.sequence_length) for p in bert] == [(900, 128), (100, 512)]

@@ -276,6 +276,11 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
         size = checked_batch_size(batch_size)
         drops = training if drop_remainder is None else drop_remainder
         check_at_least(0, shuffle_buffer=shuffle_buffer)
+        if not isinstance(documents, tf.data.Dataset):
+            raise ValueError(
+                "`documents` must be a `tf.data.Dataset` of texts, or of dicts of text "
+                f"and source. Received: {type(documents).__name__}."
+            )
         if not isinstance(documents.element_spec, dict):
             documents = documents.map(
                 lambda text: {"text": text, "source": tf.constant(-1, tf.int64)}

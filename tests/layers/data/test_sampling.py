@@ -30,6 +30,7 @@ from keras_bertfam.tasks import (
 from tests import tiny_corpus
 from tests.tiny_masked_lm import SPECIALS, WORDS
 
+pytestmark = pytest.mark.any_backend
 TOKENIZER = BertTokenizer([*SPECIALS, ".", "##s", *WORDS, "xx", "yy"], lowercase=True)
 
 
