@@ -32,6 +32,7 @@ TASKS = [*every.FINE_TUNING, *every.PRETRAINING]
 BY_BATCH = ("MaskedLM", "MaskedLMSentencePair", "SpanBoundaryLM", "PermutationLM")
 BY_BATCH += ("ReplacedTokenDetection", "Distiller", "SpanQuestionAnswering")
 BY_BATCH += ("MaskedAutoencoder", "DenoisingAutoencoder", "MaskedDiffusionLM")
+BY_BATCH += ("MaskedPermutedLM",)
 # Of `predict` or labels that aren't KerasHub's.
 OWN_TASKS = ("ReplacedTokenDetection", "SpanQuestionAnswering", "TextToText")
 OWN_TASKS += ("TokenClassifier", "DependencyParser")

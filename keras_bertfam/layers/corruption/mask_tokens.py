@@ -214,7 +214,7 @@ class MaskTokens(PreprocessingLayer):
         self.selections_per_row = selections_per_row
         self.return_span_bounds = return_span_bounds
         self.shuffle_slots = shuffle_slots
-        self.similar_tokens = None
+        self.similar_tokens: Any = None
         if similar_tokens is not None:
             self.similar_tokens = [
                 [[*map(int, ids)], [[*map(int, other)] for other in others]]
@@ -352,7 +352,8 @@ class MaskTokens(PreprocessingLayer):
         values = [tf.cast(where[:, 1], tf.int32), originals, first, last]
         if self.shuffle_rate:
             new_ids, where = self._shuffle(ids, new_ids, where, seed, sequence_ids)
-            slots += self.shuffle_length * self._most_shuffled(ids.shape[1])
+            more = self.shuffle_length * self._most_shuffled(ids.shape[1])
+            slots = max(slots, min(slots + more, ids.shape[1]))
             values = [tf.cast(where[:, 1], tf.int32), tf.gather_nd(ids, where)]
         weights, values = fill_slots(where, values, count, slots)
         if self.shuffle_slots:

@@ -113,7 +113,7 @@ class MaskingPreprocessor(PackingPreprocessor):
             )
         self.segmenter = _registered(segmenter)
         self.shuffle_rate = shuffle_rate
-        self.similar_words = None
+        self.similar_words: dict[str, Any] | None = None
         if similar_words is not None:
             self.similar_words = {
                 word: [*others] if isinstance(others, tuple) else others
@@ -186,7 +186,9 @@ class MaskingPreprocessor(PackingPreprocessor):
             selections_per_row=self.selections_per_row,
             return_span_bounds=self.return_span_bounds,
             shuffle_slots=self.shuffle_slots,
-            similar_tokens=similar and tokens_of_words(tokenizer, similar),
+            similar_tokens=(
+                None if similar is None else tokens_of_words(tokenizer, similar)
+            ),
             shuffle_rate=self.shuffle_rate,
             unshuffled_token_ids=special_token_ids(tokenizer),
             seed=self.seed,

@@ -110,6 +110,11 @@ def test_slots_in_random_order_and_a_saved_layer():
     assert row["token_ids"].shape == ids[0].shape
 
 
+def test_no_more_slots_than_tokens():
+    ids, out = masked(50, mask_selection_rate=0.8, shuffle_rate=0.9)
+    assert out["mask_ids"].shape == ids.shape
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
