@@ -62,6 +62,7 @@ MODELS = {
 # What is like one of those above, or is divided by one number.
 MORE_MODELS = {
     **{name: electra(name) for name in ("electra_15", "replace_mlm", "all_tokens_mlm")},
+    "adversarial": electra("adversarial"),
     **{name: of_task(name) for name in every_task.FINE_TUNING},
     "conditional_spans": of_task("SpanQuestionAnswering", end_head="conditional"),
     "texts_beside_a_class": of_task("TextClassifier", "openai-gpt", lm_weight=0.5),

@@ -14,7 +14,7 @@ import typer
 from keras_bertfam.cli import combinations, inputs, preparing, screen
 from keras_bertfam.cli.glue import BENCHMARKS
 from keras_bertfam.cli.options import as_setting, takes_a_run
-from keras_bertfam.cli.reproduce import paper_tables
+from keras_bertfam.cli.reproduce import paper_report, paper_tables, studies
 from keras_bertfam.cli.runs import VOCABULARY, PretrainingRun
 from keras_bertfam.cli.screen import as_options, of_command
 from keras_bertfam.datasets.task_data import TASKS
@@ -122,7 +122,8 @@ def reproduce(
     table: Annotated[
         str,
         typer.Argument(
-            help=f"{', '.join(paper_tables.names())}; or a file of yours, .yaml."
+            help=f"{', '.join(sorted([*paper_tables.names(), *studies.STUDIES]))}; or "
+            "a file of yours, .yaml."
         ),
     ],
     output: Annotated[
@@ -148,6 +149,10 @@ def reproduce(
     labelled: Annotated[
         str | None, typer.Option(help="Folder of labelled data, for some.")
     ] = None,
+    sizes: Annotated[
+        list[float] | None,
+        typer.Option(help="Width of electra-compute's generator. May be repeated."),
+    ] = None,
 ) -> None:
     """Pre-train a paper's table row by row; ours beside the paper's, with spread."""
     stem = os.path.splitext(os.path.basename(table))[0]
@@ -155,6 +160,31 @@ def reproduce(
     with _errors_as_messages():
         factor = scale if scale == paper_tables.PAPER else _as_number(scale)
         changes = dict(map(as_setting, change or ()))
+        if table in studies.STUDIES:
+            request = studies.Request(
+                output,
+                rows or (),
+                seeds,
+                factor,  # type: ignore[arg-type]  # which it checks
+                data or (),
+                held_out or (),
+                changes,
+                labelled,
+                sizes or (),
+                typer.echo,
+            )
+            study = studies.of(table, request)
+            with screen.loading():
+                import keras  # noqa: F401
+            scores = studies.run(study)
+            typer.echo(f"\n{paper_report.as_text(study.table, scores)}")
+            typer.echo(f"\nWrote {output}: table.md, table.png, results.json.")
+            return
+        if sizes:
+            raise ValueError(
+                "`sizes` must be left out but for electra-compute. Received: "
+                f"{[*sizes]}."
+            )
         known, _ = paper_tables.check_request(
             table,
             rows or (),
@@ -166,7 +196,7 @@ def reproduce(
             labelled,
         )
         with screen.loading():
-            from keras_bertfam.cli.reproduce import paper_report, reproducing
+            from keras_bertfam.cli.reproduce import reproducing
         scores = reproducing.reproduce(
             table,
             output,

@@ -119,8 +119,9 @@ class TaskData:
 
     @property
     def can_be_learned(self) -> bool:
-        """bool: whether there are labels to train on, and others to validate on."""
-        return bool(self.metrics) and {"train", "validation"} <= self.splits.keys()
+        """bool: whether there are labels to learn, and others to validate on."""
+        parts = {"train", "validation"} <= self.splits.keys()
+        return bool(self.metrics) and parts and not self.patterns
 
 
 _TSV = {"train": ("train.tsv",), "validation": ("dev.tsv",), "test": ("test.tsv",)}

@@ -183,11 +183,16 @@ class Patterns:
 
     def match(self, pattern: str, text: str) -> bool:
         """Tell whether a pattern matches from the beginning of a text on."""
-        return self._tried(pattern, "match", text)
+        return self._tried(pattern, "match", text) is not None
 
     def search(self, pattern: str, text: str) -> bool:
         """Tell whether a pattern is found anywhere in a text."""
-        return self._tried(pattern, "search", text)
+        return self._tried(pattern, "search", text) is not None
+
+    def found(self, pattern: str, text: str) -> str:
+        """Give what a pattern finds first in a text; `""` for nothing."""
+        match = self._tried(pattern, "search", text)
+        return match.group() if match else ""
 
     def warn(self) -> None:
         """Warn of patterns that matched nothing, if there were such."""
@@ -201,21 +206,21 @@ class Patterns:
 
     def _tried(self, pattern, way, text):
         if pattern in self._bad:
-            return False
+            return None
         if len(pattern) > _LONGEST:
             self._bad[pattern] = f"it has more than {_LONGEST} characters"
-            return False
+            return None
         try:
             if pattern not in self._known:
                 self._known[pattern] = self._compiled(pattern)
             found = getattr(self._known[pattern], way)(text, timeout=_SECONDS)
         except TimeoutError:
             self._bad[pattern] = f"it takes longer than {_SECONDS} s"
-            return False
+            return None
         except (self._regex.error, ValueError, OverflowError, RecursionError) as error:
             self._bad[pattern] = f"it isn't valid: {error}"
-            return False
-        return found is not None
+            return None
+        return found
 
     def _compiled(self, pattern):
         known = self._regex

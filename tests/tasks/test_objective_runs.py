@@ -128,7 +128,13 @@ COMPILED = {
     "span_boundary": (tiny_span_boundary, {}),
     **{
         variant: (tiny_electra, {"variant": variant})
-        for variant in ("electra", "electra_15", "replace_mlm", "all_tokens_mlm")
+        for variant in (
+            "electra",
+            "electra_15",
+            "replace_mlm",
+            "all_tokens_mlm",
+            "adversarial",
+        )
     },
 }
 

@@ -20,6 +20,7 @@ from keras_bertfam.types import Model, TFDataset
 # What is learned to be told apart: the docstrings of these packages.
 PACKAGES = ("asyncio", "email", "importlib", "logging")
 _BATCH, _MOST_BATCHES = 32, 200
+_TIMED = 15  # updates
 
 
 @dataclasses.dataclass
@@ -269,6 +270,24 @@ def _published_parameters(trained):
         return make_backbone(trained.paper).count_params()
 
 
+def _steps_per_second(trained):
+    """Time updates on the first batch, and put the weights back."""
+    import time
+
+    model, run = trained.task, trained.run
+    data = model.preprocessor.dataset(
+        trained.held_out, run.batch_size, packing=run.packing, training=False
+    )
+    batch = next(iter(data))
+    before, seconds = model.get_weights(), []
+    for _ in range(_TIMED):
+        start = time.perf_counter()
+        model.train_on_batch(*batch)
+        seconds.append(time.perf_counter() - start)
+    model.set_weights(before)
+    return 1 / np.median(seconds[_TIMED // 3 :])  # the first ones make the step
+
+
 def _targets(trained):
     if not isinstance(trained.model, tasks.TextToText):
         return None
@@ -310,6 +329,7 @@ MEASURES = {
         "parameters, published size", _published_parameters
     ),
     "targets": Measure("targets in a row", _targets),
+    "steps_per_second": Measure("updates per second", _steps_per_second),
 }
 MEASURES |= {
     labelled.column(name, way): Measure(
@@ -343,7 +363,8 @@ def measure(trained: Trained, names: Sequence[str]) -> dict[str, float | int | N
             sentences, and of swapped segments; the accuracy of telling which of four
             packages a docstring is from, by the means of frozen states, and fine-tuned
             for three epochs; how many parameters the backbone has, here and in the
-            paper's size; how many tokens a decoder's targets have; and what
+            paper's size; how many tokens a decoder's targets have; updates per second
+        on a batch of the run's size; and what
             `labelled.score` and `labelled.score_written` give of labelled data.
 
     Returns:

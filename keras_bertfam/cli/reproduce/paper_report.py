@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_bertfam.analysis import plots
-from keras_bertfam.cli.reproduce.measures import MEASURES
 from keras_bertfam.cli.reproduce.paper_tables import PaperTable
 from keras_bertfam.types import Path
 
@@ -64,7 +63,7 @@ def remarks(table: PaperTable, scores: Scores) -> list[str]:
         for names in _equal(scores)
     ]
     for name in table.columns:
-        known = MEASURES[name]
+        known = table.measures[name]
         values = [found for each in scores.values() if (found := _of(each, name))]
         ranges = [max(each) - min(each) for each in values if len(each) > 1]
         if len(values) < 2 or not ranges or isinstance(values[0][0], int):
@@ -101,7 +100,11 @@ def draw(table: PaperTable, scores: Scores, path: Path) -> None:
     """
     names = [name for name, found in scores.items() if found]
     panels = [
-        (MEASURES[c].title, [_of(scores[name], c) for name in names], MEASURES[c].share)
+        (
+            table.measures[c].title,
+            [_of(scores[name], c) for name in names],
+            table.measures[c].share,
+        )
         for c in table.columns
     ]
     for number, title in enumerate(table.figures):
@@ -127,11 +130,11 @@ def draw(table: PaperTable, scores: Scores, path: Path) -> None:
 
 
 def _cells(table, scores):
-    titles = [MEASURES[name].title for name in table.columns]
+    titles = [table.measures[name].title for name in table.columns]
     lines = [["row", *titles, *(f"paper: {title}" for title in table.figures)]]
     for name, found in scores.items():
         if found:
-            ours = [_cell(MEASURES[c], _of(found, c)) for c in table.columns]
+            ours = [_cell(table.measures[c], _of(found, c)) for c in table.columns]
             theirs = [_figure(table, name, k) for k in range(len(table.figures))]
             said = [_NONE if value is None else str(value) for value in theirs]
             lines.append([name, *ours, *said])

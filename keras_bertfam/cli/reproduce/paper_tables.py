@@ -6,12 +6,12 @@ import importlib.resources
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from keras_bertfam import parsing
 from keras_bertfam.cli.inputs import check_files
 from keras_bertfam.cli.reproduce import labelled as labelled_data
-from keras_bertfam.cli.reproduce.measures import MEASURES
+from keras_bertfam.cli.reproduce.measures import MEASURES, Measure
 from keras_bertfam.cli.runs import PretrainingRun, merged, with_recipe
 from keras_bertfam.types import Config, Path
 
@@ -77,6 +77,7 @@ class PaperTable(Arguments):
     figures: Sequence[str] = ()
     rows: Mapping[str, Row] = dataclasses.field(default_factory=dict)
     teacher: Arguments | None = None
+    measures: ClassVar[Mapping[str, Measure]] = MEASURES  # what columns may be
 
     def run(
         self,

@@ -6,9 +6,10 @@ from typing import Any, Self
 import keras
 from keras import ops
 
+from keras_bertfam import distribution
 from keras_bertfam.keras_quirks.without_gradients import without_gradients
 from keras_bertfam.layers.attention.masks import restarted_positions
-from keras_bertfam.layers.blocks.dense import take_positions
+from keras_bertfam.layers.blocks.dense import flat_dense, take_positions
 from keras_bertfam.layers.blocks.table_differences import (
     disentangled,
     merged_weights,
@@ -25,6 +26,7 @@ from keras_bertfam.tasks.losses import (
     DetectionCrossentropy,
     MaskedCrossentropy,
     WeightedMeanLoss,
+    token_crossentropy,
     token_metrics,
 )
 from keras_bertfam.tasks.masking.masked_lm import (
@@ -53,6 +55,7 @@ class Variant(typing.NamedTuple):
     kind: str  # "detect", "predict" or "copy"
     where: str  # "everywhere" or "masked"
     weight: float
+    adversarial: bool = False  # whether the generator is to raise the loss
 
     def targets(
         self, x: dict[str, Tensor], token_ids: Tensor
@@ -130,6 +133,7 @@ VARIANTS = {
     "electra_15": Variant("detect", "masked", 50.0),
     "replace_mlm": Variant("predict", "masked", 1.0),
     "all_tokens_mlm": Variant("copy", "everywhere", 1.0),
+    "adversarial": Variant("detect", "everywhere", 50.0, adversarial=True),
 }
 
 
@@ -171,7 +175,9 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         variant: the paper's ablations. `"electra"`; `"electra_15"`: the
             discriminator's loss covers the masked positions only;
             `"replace_mlm"`: the discriminator predicts the original tokens at the
-            masked positions; `"all_tokens_mlm"`: at all positions, and may copy.
+            masked positions; `"all_tokens_mlm"`: at all positions, and may copy;
+            `"adversarial"`: as `"electra"`, but the generator learns to mislead the
+            discriminator, see below.
         discriminator_weight: float, or `None`: 50 for the detecting variants (10 for
             DeBERTaV3), and 1 for the others, of whose weight the paper doesn't tell.
         temperature: float, of the sampling.
@@ -199,8 +205,18 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         for replaced; `(batch, count)` at the masked positions in `"electra_15"`;
         `(batch, count or length, vocabulary_size)` in the predicting variants.
         With masks also `generator`, float32 logits `(batch, count,
-        vocabulary_size)`, and `token_ids`, int32 `(batch, length)`, the tokens that
+        vocabulary_size)`; `baseline`, `(batch, count)`, of an adversarial one; and
+        `token_ids`, int32 `(batch, length)`, the tokens that
         the discriminator saw.
+
+    With `variant="adversarial"` the generator's loss isn't a cross-entropy: it raises
+    the discriminator's at the masked positions by REINFORCE. With `R` that loss at one
+    of them, and `p` the probability that the generator gave to its sample, the loss is
+    the mean of `-(R - b) log p`, where no gradient flows through `R - b`. The baseline
+    `b = -log sigmoid(w h)` of the generator's state `h` says what `R` is expected to
+    be, and is trained by the binary cross-entropy of `sigmoid(w h)` and `exp(-R)`, the
+    probability of what is right. The paper gives no weights of the parts; here they
+    are 1.
 
     `fill_mask` asks the generator, which is what learns from mask tokens.
 
@@ -231,7 +247,7 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
     goes to 0. Unlike the released code's, masked positions are distinct.
 
     Reference: [Clark et al., 2020](https://arxiv.org/abs/2003.10555), section 2;
-    variants: "Efficiency Analysis"; `sharing`: [He et al.,
+    variants: "Efficiency Analysis", adversarial: appendix F; `sharing`: [He et al.,
     2021](https://arxiv.org/abs/2111.09543), section 3.3.
 
     Example:
@@ -298,6 +314,12 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             )
         self.variant = variant
         detects = self._variant.kind == "detect"
+        if self._variant.adversarial and (disallow_correct or not train_generator):
+            raise ValueError(
+                '`variant` "adversarial" must train a generator that may be right. '
+                f"Received: disallow_correct={disallow_correct}, "
+                f"train_generator={train_generator}."
+            )
         if generator_size is None:
             generator_size = said["generator_size"]
         if generator_depth is None:
@@ -355,6 +377,16 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
                 backbone.embeddings, self.generator.embeddings, tie == "embeddings"
             )
         self.sampler = SampleTokens(temperature, seed, name="sampler")
+        self.baseline = None
+        if self._variant.adversarial:
+            self.baseline = keras.layers.Dense(
+                1,
+                use_bias=False,
+                kernel_initializer="zeros",
+                dtype=backbone.dtype_policy,
+                name="baseline",
+            )
+            self.baseline.build((None, self.generator.hidden_dim))
         if self._variant.kind == "detect":
             self.head = ReplacedTokenHead(
                 activation=backbone.activation,
@@ -423,7 +455,8 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
     @without_gradients
     def masked_lm_logits(self, inputs: dict[str, Tensor]) -> Tensor:
         inputs = dict(inputs)
-        return self._generate(inputs, inputs.pop("mask_positions"), training=False)
+        positions = inputs.pop("mask_positions")
+        return self.generator_head(self._generator_states(inputs, positions, False))
 
     def _generate(self, inputs, positions, training):
         more = {}
@@ -431,10 +464,12 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             more["added_queries"] = added_queries(
                 self.generator_queries, inputs, positions
             )
+
+    def _generator_states(self, inputs, positions, training):
         states = self.generator(
             inputs, positions=positions, return_pooled=False, training=training, **more
         )
-        return self.generator_head(states["sequence_output"])
+        return states["sequence_output"]
 
     def call(
         self, inputs: dict[str, Tensor], training: bool | None = None
@@ -450,15 +485,20 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             )
         positions, ids, weights = slots.values()
         training_generator = training if self.train_generator else False
-        logits = self._generate(inputs, positions, training_generator)
+        states = self._generator_states(inputs, positions, training_generator)
+        logits = self.generator_head(states)
         samples = self.sampler(logits, ids if self.disallow_correct else None)
         token_ids = replace_at(inputs["token_ids"], positions, samples, weights > 0)
         inputs["token_ids"] = token_ids
-        return {
+        outputs = {
             "generator": logits,
             "discriminator": self._discriminate(inputs, positions, training),
             "token_ids": token_ids,
         }
+        if self.baseline is not None:
+            expected = ops.squeeze(flat_dense(self.baseline, states), -1)
+            outputs["baseline"] = ops.cast(expected, "float32")
+        return outputs
 
     def _discriminate(self, inputs, positions, training):
         if self._variant.where != "masked":
@@ -491,11 +531,33 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         loss = self.discriminator_weight * self._variant.loss()(
             targets["discriminator"], y_pred["discriminator"], weights["discriminator"]
         )
-        if self.train_generator:
+        if self._variant.adversarial:
+            loss += self._policy_loss(x, y_pred)
+        elif self.train_generator:
             loss += MaskedCrossentropy()(
                 targets["generator"], y_pred["generator"], weights["generator"]
             )
         return loss + self.added_losses()
+
+    def _policy_loss(self, x, y_pred):
+        """Compute the losses of an adversarial generator and of its baseline."""
+        positions = ops.cast(x["mask_positions"], "int32")
+        weights = ops.cast(x["mask_weights"], "float32")
+        samples, judged = (
+            ops.take_along_axis(y_pred[name], positions, axis=1)
+            for name in ("token_ids", "discriminator")
+        )
+        originals = ops.cast(x["mask_ids"], samples.dtype)
+        replaced = ops.cast(ops.not_equal(samples, originals), "float32")
+        reward = ops.stop_gradient(ops.softplus(judged) - judged * replaced)
+        baseline = y_pred["baseline"]
+        more = reward - ops.stop_gradient(ops.softplus(-baseline))
+        logits = y_pred["generator"] / self.temperature
+        policy = more * token_crossentropy(samples, logits)
+        # The binary cross-entropy of what is expected and the probability of right.
+        expected = ops.softplus(baseline) - baseline * ops.exp(-reward)
+        losses = (policy + expected) * weights
+        return distribution.global_mean(ops.sum(losses), ops.sum(weights))
 
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None

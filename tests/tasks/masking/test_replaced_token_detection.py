@@ -10,6 +10,7 @@ from keras_bertfam.layers.heads.replaced_tokens import ReplacedTokenHead
 from keras_bertfam.models import ElectraBackbone, make_generator
 from keras_bertfam.tasks.masking.replaced_token_detection import VARIANTS
 from tests import tiny_electra as tiny
+from tests.gradients import loss_and_gradients
 
 
 def number(loss):
@@ -37,15 +38,36 @@ def originals(x):
     return ids
 
 
+def rewards(x, outputs):
+    """What the discriminator loses at masked positions, and what is expected."""
+    samples = np.take_along_axis(outputs["token_ids"], x["mask_positions"], 1)
+    judged = np.take_along_axis(outputs["discriminator"], x["mask_positions"], 1)
+    replaced = (samples != x["mask_ids"]).astype("float32")
+    reward = softplus(judged) - judged * replaced
+    return samples, reward, softplus(-outputs["baseline"])
+
+
+def adversarial_parts(x, outputs):
+    """The generator's loss by REINFORCE, and that of its baseline."""
+    samples, reward, expected = rewards(x, outputs)
+    policy = (reward - expected) * crossentropy(outputs["generator"], samples)
+    right, said = np.exp(-reward), np.exp(-expected)
+    known = -right * np.log(said) - (1 - right) * np.log(1 - said)
+    weights = x["mask_weights"]
+    return [(part * weights).sum() / weights.sum() for part in (policy, known)]
+
+
 def expected_loss(variant, x, outputs):
     """The loss of the fact sheet in NumPy."""
     weights = x["mask_weights"]
     generator = crossentropy(outputs["generator"], x["mask_ids"])
     loss = (generator * weights).sum() / weights.sum()
+    if variant == "adversarial":
+        loss = sum(adversarial_parts(x, outputs))
     target, logits = originals(x), outputs["discriminator"]
     replaced = (outputs["token_ids"] != target).astype("float32")
     everywhere = x["padding_mask"].astype("float32")
-    if variant == "electra":
+    if variant in ("electra", "adversarial"):
         losses, weights = softplus(logits) - logits * replaced, everywhere
     elif variant == "electra_15":
         labels = np.take_along_axis(replaced, x["mask_positions"], 1)
@@ -54,7 +76,8 @@ def expected_loss(variant, x, outputs):
         losses = crossentropy(logits, x["mask_ids"])
     else:
         losses, weights = crossentropy(logits, target), everywhere
-    factor = 50 if variant.startswith("electra") else 1
+    detects = variant == "adversarial" or variant.startswith("electra")
+    factor = 50 if detects else 1
     return loss + factor * (losses * weights).sum() / weights.sum()
 
 
@@ -69,6 +92,49 @@ def test_loss_is_that_of_the_fact_sheet(variant):
     outputs = model(x)
     loss = number(model.compute_loss(x, y_pred=outputs))
     assert loss == pytest.approx(expected_loss(variant, x, arrays(outputs)), rel=1e-5)
+
+
+def test_gradient_of_an_adversarial_generator():
+    """By the bias of its head and by the baseline, in NumPy."""
+    model = tiny.make_model(variant="adversarial")
+    for variable in model.trainable_variables:
+        noise = keras.random.normal(variable.shape, seed=len(variable.path))
+        variable.assign_add(0.2 * noise)
+    x = tiny.batch()
+    usual = np.bincount(x["mask_ids"][x["mask_weights"] > 0], minlength=21).argmax()
+    model.generator_head.bias.assign_add(3.0 * (np.arange(21) == usual))
+    drawn = model.sampler.seed_generator.state
+    state = ops.convert_to_numpy(drawn).copy()
+    outputs = arrays(model(x, training=True))
+    inputs = {name: x[name] for name in x if not name.startswith("mask_")}
+    states = model._generator_states(inputs, x["mask_positions"], True)
+    drawn.assign(state)  # the same samples again
+    _, gradients = loss_and_gradients(model, x)
+    paths = [variable.path for variable in model.trainable_variables]
+    by_path = dict(zip(paths, gradients, strict=True))
+    samples, reward, expected = rewards(x, outputs)
+    assert 0 < (samples != x["mask_ids"])[x["mask_weights"] > 0].mean() < 1
+    share = x["mask_weights"] / x["mask_weights"].sum()
+    logits = outputs["generator"]
+    likely = np.exp(logits - logits.max(-1, keepdims=True))
+    likely /= likely.sum(-1, keepdims=True)
+    drawn_ids = np.eye(likely.shape[-1])[samples]
+    by_bias = np.einsum("bk,bkv->v", share * (reward - expected), likely - drawn_ids)
+    found = by_path[model.generator_head.bias.path]
+    np.testing.assert_allclose(found, by_bias, atol=1e-5)
+    missing = np.exp(-expected) - np.exp(-reward)
+    states = ops.convert_to_numpy(states)
+    by_baseline = np.einsum("bk,bkh->h", share * missing, states)
+    found = by_path[model.baseline.kernel.path][:, 0]
+    np.testing.assert_allclose(found, by_baseline, atol=1e-5)
+    assert np.abs(by_bias).max() > 1e-3 and np.abs(by_baseline).max() > 1e-3
+
+
+@pytest.mark.any_backend
+def test_an_adversary_must_be_trained_and_free():
+    for wrong in ({"train_generator": False}, {"disallow_correct": True}):
+        with pytest.raises(ValueError, match='`variant` "adversarial" must train'):
+            tiny.make_model(variant="adversarial", **wrong)
 
 
 def test_golden():
