@@ -458,14 +458,12 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         positions = inputs.pop("mask_positions")
         return self.generator_head(self._generator_states(inputs, positions, False))
 
-    def _generate(self, inputs, positions, training):
+    def _generator_states(self, inputs, positions, training):
         more = {}
         if self.generator_queries is not None:
             more["added_queries"] = added_queries(
                 self.generator_queries, inputs, positions
             )
-
-    def _generator_states(self, inputs, positions, training):
         states = self.generator(
             inputs, positions=positions, return_pooled=False, training=training, **more
         )
