@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -453,3 +454,16 @@ def test_recipes_are_complete():
 )
 def test_times_that_are_left(seconds, said):
     assert finetuning._minutes(seconds) == said
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_a_head_that_was_trained_before_is_trained_on(tmp_path):
+    """As BERT's by TriviaQA's questions before SQuAD's."""
+    first = tiny_questions.make_model()
+    for variable in first.head.trainable_variables:
+        variable.assign_add(np.ones(variable.shape, "float32"))
+    first.save_to_preset(tmp_path / "first")
+    model = finetuning_heads.make_model(TASKS["squad"], str(tmp_path / "first"))
+    for theirs, ours in zip(first.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(theirs, ours)

@@ -361,7 +361,7 @@ def check_form(value: Any, form: Any, where: str) -> None:
     if isinstance(form, list):
         for number, part in enumerate(value):
             check_form(part, form[0], f"{where}[{number}]")
-    if not isinstance(form, dict):
+    if not isinstance(form, dict) or not isinstance(value, dict):
         return
     forms = {name.removesuffix("?"): part for name, part in form.items()}
     missing = [name for name in form if name[-1] != "?" and name not in value]

@@ -294,7 +294,7 @@ def _beginning(path):
 
 def _places(context: str, answers: Any) -> Config | None:
     """Find answers in a context, in the form of SQuAD's; `None` if none is there."""
-    found = {}
+    found: dict[str, int] = {}
     for answer in answers:
         match = answer_pattern(answer.encode()).search(context)
         if match:

@@ -386,6 +386,7 @@ class OpenQuestions(Study):
         options = self.options
         reader, retriever = begin()
         retriever.trainable = not frozen
+        search: tasks.PassageSearch
         if by_words:
             search = WordSearch(retriever, self.passages)
         else:
