@@ -108,6 +108,7 @@ def test_nothing_else_reads_json_or_yaml():
         *("cli/demo.py", "corpora/batch_source.py", "corpora/manifest.py"),
         *("corpora/preparing/word_counts.py", "models/exported.py"),
         *("cli/reproduce/results.py", "parsing.py", "tokenizers/training.py"),
+        *("corpora/mixed_source.py", "tasks/phases.py"),
     }
     root = pathlib.Path(keras_bertfam.__file__).parent
     found = set()
