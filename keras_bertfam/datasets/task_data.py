@@ -587,7 +587,11 @@ def _open_questions(name, files, source=(), parts=None, **kwargs):
     splits = {"train": "train", "validation": "dev", "test": "test"}
     layouts = [
         {split: (pattern.format(part),) for split, part in splits.items()}
-        for pattern in (f"{orqa}.resplit.{{}}.jsonl*", f"{dpr}-{{}}.qa.csv*")
+        for ending in ("", ".gz", ".zst")
+        for pattern in (
+            f"{orqa}.resplit.{{}}.jsonl{ending}",
+            f"{dpr}-{{}}.qa.csv{ending}",
+        )
     ]
     known = {"splits": parts} if parts else {}
     return TaskData(
@@ -610,20 +614,20 @@ _OPEN = (
             "nq",
             {
                 "train": ("NQ-open.train.jsonl",),
-                "validation": ("NQ-open.dev.jsonl",),
                 "test": ("NQ-open.dev.jsonl",),
             },
         ),
         ("natural_questions_open",),
-        # What is published to validate on is what papers test on.
-        {"train": "train", "validation": "validation", "test": "validation"},
+        # What is published to validate on is what papers test on. ORQA validates on the
+        # last of the training questions, as many as here.
+        {"train": "train[:79168]", "validation": "train[79168:]", "test": "validation"},
         prefix="nq",
     ),
     _open_questions(
         "web_questions",
         ("WebQuestions", "webquestions"),
         ("web_questions",),
-        {"train": "train", "validation": "test", "test": "test"},
+        {"train": "train[:3417]", "validation": "train[3417:]", "test": "test"},
         prefix="wq",
     ),
     _open_questions(

@@ -138,12 +138,15 @@ def answer_recall(
 
 def _first_with(texts, answers, patterns, are_patterns):
     """Give the place of the first text that has an answer, or how many there are."""
-    wanted = [] if are_patterns else [patterns.tokens(answer) for answer in answers]
+    if are_patterns:
+        wanted = [unicodedata.normalize("NFD", answer) for answer in answers]
+    else:
+        wanted = [patterns.tokens(answer) for answer in answers]
     for place, text in enumerate(texts):
         if are_patterns:
             text = unicodedata.normalize("NFD", text)
             # All are tried, so that what is said of them doesn't hang on the order.
-            right = any([patterns.search(answer, text) for answer in answers])
+            right = any([patterns.search(each, text) for each in wanted])
         else:
             tokens = patterns.tokens(text)
             right = any(_has(tokens, each) for each in wanted)

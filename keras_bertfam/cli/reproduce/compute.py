@@ -82,7 +82,12 @@ class Compute(Study):
         name = _BERT if row == _BERT else "ELECTRA"
         changes = dict(request.changes)
         if row != _BERT:
-            asked = {**changes.get("task_arguments", {}), "variant": "electra"}
+            asked = {"variant": "electra", **changes.get("task_arguments", {})}
+            if asked["variant"] not in ("electra", "adversarial"):
+                raise ValueError(
+                    "`variant` must be 'electra' or 'adversarial', which are counted "
+                    f"here. Received: {asked['variant']!r}."
+                )
             changes["task_arguments"] = {**asked, "generator_size": self.sizes[row]}
         run = known.run(name, request.scale, changes)
         steps = max(1, round(run.epochs * (run.steps_per_epoch or 1) / POINTS))
@@ -165,7 +170,8 @@ def step_operations(
             a masked language model.
     """
     length = run.sequence_length
-    masked = round(_MASKED * length)
+    rate = run.preprocessor_arguments.get("mask_selection_rate", _MASKED)
+    masked = round(rate * length)
     shape = (backbone.num_layers, backbone.hidden_dim, backbone.intermediate_dim)
     table = backbone.embedding_dim or backbone.hidden_dim
     size = backbone.vocabulary_size
@@ -175,7 +181,8 @@ def step_operations(
         )
     else:
         width = max(1, round(shape[1] * generator_size))
-        small = (shape[0], width, 4 * width)
+        depth = run.task_arguments.get("generator_depth", 1.0)
+        small = (max(1, round(shape[0] * depth)), width, 4 * width)
         row = _encoder(small, table, length, masked) + _head(width, table, size, masked)
         row += _encoder(shape, table, length, length)
         row += length * 2 * shape[1] * (shape[1] + 1)

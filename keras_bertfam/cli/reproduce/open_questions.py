@@ -176,6 +176,7 @@ class OpenQuestions(Study):
         return {
             **dataclasses.asdict(self.options),
             "sets": [*self.places],
+            "labelled": str(self.request.labelled),
             "data": data,
         }
 
@@ -381,7 +382,7 @@ class OpenQuestions(Study):
             A tuple of answers, and of the texts of passages that were found.
         """
         from keras_bertfam import retrieval, tasks
-        from keras_bertfam.cli.reproduce.word_search import WordSearch, as_text
+        from keras_bertfam.cli.reproduce.word_search import WordSearch
 
         options = self.options
         reader, retriever = begin()
@@ -413,7 +414,7 @@ class OpenQuestions(Study):
         for k in range(0, len(asked), 64):
             query = retriever.preprocessor.encode_texts("query", asked[k : k + 64])
             numbers = search.find(query, count)
-            found += [[as_text(search.passages[n]) for n in each] for each in numbers]
+            found += [[_text_of(search.passages[n]) for n in each] for each in numbers]
         return answers, found
 
     def encoder(self, seed: int) -> Any:
@@ -468,6 +469,11 @@ _ROWS = {
 STUDY = OpenQuestions
 
 
+def _text_of(passage):
+    """Give a passage's text, in which alone DPR's code looks for answers."""
+    return passage if isinstance(passage, str) else passage[1]
+
+
 def _find(folder, name):
     places = [os.path.join(folder, each) for each in SETS[name][0]] if folder else []
     return next((place for place in places if os.path.isdir(place)), None)
@@ -484,10 +490,12 @@ def load(name: str, place: str) -> tuple[Examples, Examples]:
         place: its folder.
     """
     if name != "squad":
-        train, test = (
-            datasets.load_examples(name, part, place) for part in ("train", "test")
+        # Papers test on TriviaQA's part to validate on: the other has no answers.
+        part = "validation" if name == "trivia_qa" else "test"
+        return (
+            datasets.load_examples(name, "train", place),
+            datasets.load_examples(name, part, place),
         )
-        return train, test
     test = datasets.load_examples(name, "validation", place)
     try:
         return datasets.load_examples(name, "train", place), test

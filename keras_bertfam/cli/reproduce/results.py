@@ -35,16 +35,16 @@ class Results:
                 ) from error
 
     def seeds(self, row: str) -> list[int]:
-        """List the seeds of a row that are finished."""
+        """List the seeds of a row that are finished or begun."""
         return [*map(int, self._found.get(row, {}))]
 
     def find(self, row: str, seed: int) -> dict[str, Any] | None:
         """Give the scores of a row and seed; `None` if it isn't finished."""
-        known = self._found.get(row, {}).get(str(seed))
-        return None if known is None else dict(known["scores"])
+        known = self._found.get(row, {}).get(str(seed), {})
+        return dict(known["scores"]) if "scores" in known else None
 
     def check(self, row: str, seed: int, settings: Config) -> None:
-        """Raise a `ValueError` if a row and seed was finished by other settings."""
+        """Raise a `ValueError` if a row and seed was begun by other settings."""
         before = self._found[row][str(seed)]["settings"]
         for name, value in _plain(settings).items():
             if before.get(name) != value:
@@ -54,16 +54,27 @@ class Results:
                     f"Received: {value!r}."
                 )
 
+    def begin(self, row: str, seed: int, settings: Config) -> None:
+        """Write the settings of a row and seed before it is trained."""
+        self._write(row, seed, {"settings": _plain(settings)})
+
     def add(self, row: str, seed: int, settings: Config, scores: Config) -> None:
         """Write the scores of a row and seed, and the settings that they came of."""
         found = {"settings": _plain(settings), "scores": dict(scores)}
+        self._write(row, seed, found)
+
+    def _write(self, row, seed, found):
         self._found.setdefault(row, {})[str(seed)] = found
         write_text(self.path, json.dumps(self._found, indent=1) + "\n")
 
     def scores(self, rows: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
         """Give the scores of rows, a list of those of the seeds for each."""
         return {
-            row: [known["scores"] for known in self._found.get(row, {}).values()]
+            row: [
+                known["scores"]
+                for known in self._found.get(row, {}).values()
+                if "scores" in known
+            ]
             for row in rows
         }
 

@@ -131,7 +131,7 @@ def run(study: Study) -> dict[str, list[dict[str, Any]]]:
     rows = [row for row in table.rows if row in request.rows or not request.rows]
     with pretraining.held(os.path.join(output, ".running"), output):
         results = Results(output)
-        for row in rows:
+        for row in table.rows:  # what is trained first serves all of them
             for seed in results.seeds(row):
                 results.check(row, seed, study.settings(row, seed))
         for seed in range(request.seeds):
@@ -140,6 +140,7 @@ def run(study: Study) -> dict[str, list[dict[str, Any]]]:
                     continue
                 request.report(f"{row}, seed {seed}:")
                 keras.utils.set_random_seed(seed)
+                results.begin(row, seed, study.settings(row, seed))
                 found = study.score(row, seed)
                 results.add(row, seed, study.settings(row, seed), found)
                 _write(study, results)
