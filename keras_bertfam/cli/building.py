@@ -38,6 +38,11 @@ def build(run: PretrainingRun, documents: TFDataset) -> Model:
     if run.strategy is not None:
         settings["strategy"] = run.strategy
     settings |= {"seed": run.seed, **run.preprocessor_arguments}
+    if (run.size or "").startswith("macbert") and not settings.get("similar_words"):
+        raise ValueError(
+            "`preprocessor_arguments` must have `similar_words` with MacBERT's sizes, "
+            f"which have no mask tokens. Received: {run.preprocessor_arguments!r}."
+        )
     arguments: Config = {}
     if name == "MaskedLM" == run.recipe.task and run.preset is None:
         arguments = {**run.recipe.task_arguments}  # such as DeBERTa's decoder
@@ -86,9 +91,15 @@ def load(
         raise ValueError(f"`preset` must have a tokenizer. Received: {run.preset!r}.")
     _check_rows(run, model.backbone, run.preset)
     tokenizer = model.preprocessor.tokenizer
-    model.preprocessor = pretraining_preprocessor(cls)(
+    preprocessor = pretraining_preprocessor(cls)(
         tokenizer, run.sequence_length, **settings
     )
+    asked = settings.get("sentence_objective")
+    if asked not in (None, getattr(model, "sentence_objective", None)):
+        new = cls(model.backbone, preprocessor, **arguments)
+        new.masked_lm_head.set_weights(model.masked_lm_head.get_weights())
+        model = new  # whose head of sentences learns another thing
+    model.preprocessor = preprocessor
     if not run.new_words:
         return model
     tokenizer = tokenizers.extend_vocabulary(tokenizer, documents, run.new_words)

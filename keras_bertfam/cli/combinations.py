@@ -115,9 +115,17 @@ def _check_phases(run, name):
                 f"`{setting}` must be left out with `phases`, which have steps and run "
                 f"in one process. Received: {getattr(run, setting)!r}."
             )
+    for setting in ("checkpoints", "tensorboard"):
+        if getattr(run, setting):
+            raise ValueError(
+                f"`{setting}` must be left out with `phases`, whose steps and losses "
+                f"begin anew. Received: {getattr(run, setting)!r}."
+            )
     longest = run.longest_row() if run.preset is None else None
+    length = run.sequence_length
     for phase in phases:
-        length = phase.sequence_length or run.sequence_length
+        length = phase.sequence_length or length
+        longest = phase.backbone_arguments.get("max_sequence_length", longest)
         if longest is not None and length > longest:
             raise ValueError(
                 f"`sequence_length` of `phases` must be at most {longest}, the "

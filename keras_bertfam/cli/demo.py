@@ -81,7 +81,7 @@ def run(output: str, epochs: int) -> None:
     )
     documents = pretraining.begin(run)
     model = building.build(run, documents)
-    history = pretraining.train(run, model, documents)
+    history = pretraining.train(run, model, documents).history
     answers = model.fill_mask(list(SENTENCES), top_k=3)
     _report_accuracy(model, pretraining.read(run, run.validation))
     _plot(history, os.path.join(output, "training.png"))

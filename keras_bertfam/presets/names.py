@@ -101,7 +101,8 @@ def _preset(backbone, name):
         backbone,
         tuple(sources),
         tokenizer,
-        "uncased" in name,
+        # The vocabulary of Chinese has no capitals, nor MacBERT's config `do_lower_case`.
+        "uncased" in name or name.startswith("macbert_"),
         record and record.license,
     )
 

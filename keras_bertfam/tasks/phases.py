@@ -19,7 +19,7 @@ from keras_bertfam.parsing import read_json
 from keras_bertfam.presets.families.parts.objectives import OBJECTIVES
 from keras_bertfam.presets.families.parts.phases import Phase
 from keras_bertfam.tasks.recipes import pretraining_recipe
-from keras_bertfam.types import Config, Model, Path
+from keras_bertfam.types import Model, Path
 from keras_bertfam.whole_files import write_text
 
 _FILE = "phases.json"
@@ -88,7 +88,8 @@ def _phases_of(recipe):
         ),
         None,
     )
-    rates = recipe.optimizer_arguments()
+    # What a recipe leaves out isn't as in the phase before.
+    rates = {"power": 1.0, "end_share": 0.0, **recipe.optimizer_arguments()}
     # Lengths of masks are those of rows of 512, of which a preprocessor takes its part.
     masking = {n: v for n, v in recipe.masking.items() if not n.endswith("_length")}
     lengths = recipe.lengths or ((1.0, recipe.sequence_length),)
@@ -188,20 +189,16 @@ def train_in_phases(
     """
     _check(model, phases)
     parts = [*_plan(model, documents, phases)]
-    _check_rates(model, phases, optimizer_arguments or {})
+    _check_rates(model, phases, parts, optimizer_arguments or {})
     folder = None if backup_dir is None else os.fspath(backup_dir)
     if folder is not None:
         _check_backup(folder, phases)
     begin = 0 if folder is None else _last_backup(folder, len(phases))
     rates = {**(optimizer_arguments or {})}
-    rows: Config = {"batch_size": batch_size, **(dataset_arguments or {})}
+    rows = {"batch_size": batch_size, **(dataset_arguments or {})}
+    fed = [*_fed(parts, phases, rows, begin)]  # or an error before anything is trained
     for number, (phase, part) in enumerate(zip(phases, parts, strict=True)):
         rates |= phase.rates()
-        rows |= phase.dataset_arguments
-        if phase.batch_size is not None:
-            rows["batch_size"] = phase.batch_size
-        if rows.get("tokens_per_batch") is not None:
-            rows["batch_size"] = None
         model = _taken_over(model, part, phase)
         if part.begins:
             settings = {**model.optimizer_defaults, **rates}
@@ -210,7 +207,7 @@ def train_in_phases(
             resolve_schedule(model.optimizer, part.schedule)
         if number < begin:
             continue
-        data = part.preprocessor.dataset(part.documents, **rows).repeat()
+        data, rows = fed[number]
         held_out = None
         if validation is not None:
             held_out = part.preprocessor.dataset(validation, **rows, training=False)
@@ -227,6 +224,22 @@ def train_in_phases(
         if folder is not None and number and distribution.is_chief():
             shutil.rmtree(_place(folder, number - 1), ignore_errors=True)
     return model
+
+
+def _fed(parts, phases, rows, begin):
+    """Yield the dataset of each phase, `None` before `begin`, and its arguments."""
+    for number, (phase, part) in enumerate(zip(phases, parts, strict=True)):
+        rows = {**rows}
+        if phase.batch_size is not None:
+            rows["batch_size"] = phase.batch_size
+            rows.pop("tokens_per_batch", None)
+        rows |= phase.dataset_arguments
+        by_tokens = rows.get("tokens_per_batch") is not None
+        given = {**rows, "batch_size": None} if by_tokens else rows
+        data = None
+        if number >= begin:
+            data = part.preprocessor.dataset(part.documents, **given).repeat()
+        yield data, given
 
 
 class _Backup(BackupAndResume):
@@ -270,27 +283,29 @@ def _check(model, phases):
         )
     longest = getattr(model.backbone, "max_sequence_length", None)
     for number, phase in enumerate(phases):
-        allowed = phase.backbone_arguments.get("max_sequence_length", longest)
-        if None not in (allowed, phase.sequence_length):
-            if phase.sequence_length > allowed:
+        longest = phase.backbone_arguments.get("max_sequence_length", longest)
+        if None not in (longest, phase.sequence_length):
+            if phase.sequence_length > longest:
                 raise ValueError(
-                    f"`sequence_length` must be at most {allowed}, the backbone's "
+                    f"`sequence_length` must be at most {longest}, the backbone's "
                     f"positions. Received in phase {number}: {phase.sequence_length}."
                 )
 
 
-def _check_rates(model, phases, rates):
+def _check_rates(model, phases, parts, rates):
     """Make the optimizer of each phase, which tells of arguments that it can't have."""
-    for phase in phases:
+    for phase, part in zip(phases, parts, strict=True):
         rates = {**rates, **phase.rates()}
-        optimizers.pretraining_optimizer(**{**model.optimizer_defaults, **rates})
+        made = optimizers.pretraining_optimizer(**{**model.optimizer_defaults, **rates})
+        if part.begins:
+            resolve_schedule(made, part.schedule)
 
 
 def _plan(model, mixture, phases):
     cls, preprocessor = type(model), model.preprocessor
     documents, exponent, languages = mixture, None, None
     for number, phase in enumerate(phases):
-        before = cls
+        before, former = cls, preprocessor
         changes = dict(phase.preprocessor_arguments)
         if phase.objective is not None:
             objective = OBJECTIVES[phase.objective]
@@ -302,6 +317,14 @@ def _plan(model, mixture, phases):
             seed = model.preprocessor.seed + number
             preprocessor = _fed_anew(
                 preprocessor, before, cls, {"seed": seed} | changes
+            )
+        pairs = [
+            getattr(each, "sentence_objective", None) for each in (former, preprocessor)
+        ]
+        if cls is before and pairs[0] != pairs[1]:
+            raise ValueError(
+                "`objective` of a phase must have the sentence objective of the task, "
+                f"{pairs[0]!r}. Received in phase {number}: {pairs[1]!r}."
             )
         if phase.language_exponent is not None or phase.languages is not None:
             if not hasattr(documents, "changed"):
@@ -373,9 +396,16 @@ def _taken_over(model, part, phase):
     new = cls(backbone, part.preprocessor, **own)
     if cls is type(model):
         new.set_weights(model.get_weights())
-    elif _shapes(getattr(model, "head", None)) == _shapes(getattr(new, "head", None)):
-        new.head.set_weights(model.head.get_weights())
+    else:
+        old_head, new_head = _token_head(model), _token_head(new)
+        if old_head and _shapes(old_head) == _shapes(new_head):
+            new_head.set_weights(old_head.get_weights())
     return new
+
+
+def _token_head(task):
+    """Give the head of a task that predicts tokens, or its only one."""
+    return getattr(task, "masked_lm_head", None) or getattr(task, "head", None)
 
 
 def _shapes(layer):
@@ -408,7 +438,8 @@ def _check_backup(folder, phases):
     """Write what the phases are, or compare with what was written."""
     path = os.path.join(folder, _FILE)
     places = glob.glob(os.path.join(glob.escape(folder), "phase-*", "backup.npz"))
-    said = json.loads(json.dumps([dataclasses.asdict(phase) for phase in phases]))
+    plain = [dataclasses.asdict(phase) for phase in phases]
+    said = json.loads(json.dumps(plain, default=_plain))
     if places and os.path.exists(path):
         before = read_json(path)
         if before != said:
@@ -420,3 +451,10 @@ def _check_backup(folder, phases):
     elif distribution.is_chief():
         os.makedirs(folder, exist_ok=True)
         write_text(path, json.dumps(said, indent=1))
+
+
+def _plain(value):
+    """Say what JSON has no form for, the same in each process."""
+    if hasattr(value, "get_config"):
+        return [type(value).__name__, value.get_config()]
+    return getattr(value, "__name__", None) or str(value)

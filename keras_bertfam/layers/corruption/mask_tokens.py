@@ -16,6 +16,7 @@ from keras_bertfam.layers.corruption.replacement import (
     check_rates,
     fill_slots,
     group_neighbours,
+    whole_groups,
     make_draw,
     replace_tokens,
 )
@@ -322,13 +323,18 @@ class MaskTokens(PreprocessingLayer):
             borders = count_borders(sequence_ids)
             rows = set_apart(ids, borders, self.pad_token_id)
             span_ids = None if span_ids is None else set_apart(span_ids, borders, 0)
-        where, starts = self._select(rows, span_ids, slots, seeds)
+        where, starts, begins = self._select(rows, span_ids, slots, seeds)
         groups, first, last = group_neighbours(where)
         words = groups
         if self.replacement_unit == "word" or self._similar is not None:
             words, _, _ = group_neighbours(where, tf.gather_nd(starts, where))
         if self.replacement_unit == "word":
             groups = words
+        if self._similar is not None:
+            ends = tf.pad(begins[:, 1:], [[0, 0], [0, 1]], constant_values=True)
+            whole = whole_groups(
+                words, tf.gather_nd(begins, where), tf.gather_nd(ends, where)
+            )
         if sequence_ids is not None:
             moved = tf.gather_nd(set_apart(borders, borders, 0), where)
             first, last = first - moved, last - moved
@@ -338,6 +344,7 @@ class MaskTokens(PreprocessingLayer):
         if self._similar is not None:
             others = self._draw(tf.shape(originals), fold(seed, 4))
             masks = self._similar.draw(originals, words, others, fold(seed, 5))
+            masks = tf.where(whole, masks, others)  # no part of a word is a word
         replaced = replace_tokens(
             originals,
             None if self.replacement_unit == "token" else groups,
@@ -401,7 +408,7 @@ class MaskTokens(PreprocessingLayer):
         return min(math.ceil(length * self.shuffle_rate), side_by_side)
 
     def _select(self, ids, span_ids, slots, seeds):
-        """Select tokens: rows and positions of them, and where units start."""
+        """Select tokens: rows and positions of them, where units start, and words."""
         padding = ids == self.pad_token_id
         candidates = ~(padding | is_any(ids, self.unselectable_token_ids))
         starts = tf.ones_like(candidates)
@@ -409,6 +416,10 @@ class MaskTokens(PreprocessingLayer):
             starts = tf.gather(self._starts_word_table, ids)
         units = as_graph(self.strategy.units)
         all_candidates = candidates
+        _, words = MaskingStrategy.units(
+            self.strategy, ids, candidates, starts, span_ids
+        )
+        words |= ~candidates
         candidates, starts = units(ids, candidates, starts, span_ids)
         counts = asked = self._count(padding, candidates, slots, seeds[0])
         if candidates is not all_candidates:
@@ -419,7 +430,7 @@ class MaskTokens(PreprocessingLayer):
         where = tf.where(selected)
         asked = tf.reduce_sum(asked) if self.strategy.uses_rate else 0
         self._share.count(asked, tf.shape(where)[0])
-        return where, starts
+        return where, starts, words
 
     def _count(self, padding, candidates, slots, seed):
         """Count how many tokens to select in each row."""

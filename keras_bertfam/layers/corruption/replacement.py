@@ -171,3 +171,17 @@ def fill_slots(
     slot = tf.where(full, slot, tf.shape(where)[0])
     slots = [tf.gather(tf.pad(value, [[0, 1]]), slot) for value in values]
     return tf.cast(full, tf.float32), slots
+
+
+def whole_groups(groups: TFTensor, begins: TFTensor, ends: TFTensor) -> TFTensor:
+    """Tell of each selected token whether its group is a whole word, or several.
+
+    Args:
+        groups: int32 tensor of shape `(n,)`, 0, 0, 1, ...: the group of each token.
+        begins: bool tensor of that shape: which tokens start a word.
+        ends: bool tensor of that shape: which end one.
+    """
+    places = tf.range(tf.size(groups))
+    whole = tf.gather(begins, tf.math.segment_min(places, groups))
+    whole &= tf.gather(ends, tf.math.segment_max(places, groups))
+    return tf.gather(whole, groups)

@@ -131,7 +131,7 @@ def tokens_of_words(
     Raises:
         ValueError: if no word is left.
     """
-    words = [*dict.fromkeys([*similar_words, *_others_of(similar_words)])]
+    words = [*dict.fromkeys([*similar_words, *others_of(similar_words)])]
     prefix = word_prefix(tokenizer)
     texts = tf.constant([prefix + word for word in words], tf.string)
     rows = tokenize(as_graph_layer(tokenizer), texts).to_list() if words else []
@@ -159,7 +159,8 @@ def tokens_of_words(
 _UNKNOWN = ("[UNK]", "<unk>")
 
 
-def _others_of(similar_words: Mapping[str, Any]) -> list[str]:
+def others_of(similar_words: Mapping[str, Any]) -> list[str]:
+    """List all similar words, or raise a `ValueError` for what are none."""
     for word, others in similar_words.items():
         fits = isinstance(word, str) and isinstance(others, Sequence)
         if (

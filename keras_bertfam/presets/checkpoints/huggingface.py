@@ -106,8 +106,12 @@ def open_source(
         for name in (() if part else PARTS)
         if name in names and _is_part(os.path.join(path, name))
     }
+    notes: tuple[str, ...] = ()
     if not part and "generator" not in parts and GENERATOR in names:
-        parts["generator"] = _generator_beside(path, config, family)
+        try:
+            parts["generator"] = _generator_beside(path, config, family)
+        except ImportError as error:  # the model itself may be in another format
+            notes = (f"{GENERATOR} isn't read: {error}",)
     generation, not_done = generation_keys.read(path, config)
     return CheckpointSource(
         path=path,
@@ -123,7 +127,7 @@ def open_source(
         parts=parts,
         head_activation=transformers_tables()[family].head_activation,
         task_arguments={n: {"generation": generation} for n in WRITERS if generation},
-        notes=_notes(family, config, not_done),
+        notes=(*_notes(family, config, not_done), *notes),
     )
 
 

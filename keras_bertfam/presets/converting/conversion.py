@@ -195,7 +195,8 @@ def _preprocessor(cls, tokenizer, backbone, report):
 def _generator_arguments(cls, source, load_weights, kwargs):
     """Make the arguments that hand over a discriminator's generator, if any."""
     ours, part = counterpart(cls), source.parts.get("generator")
-    chosen = {"generator", "generator_size", "tie"} & kwargs.keys()
+    names = {"generator", "generator_size", "generator_depth", "tie"}
+    chosen = names & kwargs.keys() or kwargs.get("sharing") not in (None, "full")
     if part is None or chosen or ours is None or not ours.generator:
         return {}
     masked_lm = keras.saving.get_registered_object("keras_bertfam>MaskedLM")
@@ -227,7 +228,9 @@ def _head_arguments(cls, source, report, kwargs):
             if names and names[0] in source.tensors.keys() - of_backbone:
                 shape = source.tensors[names[0]].shape[: len(sizes_of)]
                 arguments |= zip(sizes_of, shape, strict=True)
-    for role, flags in ours.flags.items() if ours else ():
+    # A head of detection says nothing of variants that predict tokens.
+    predicts = kwargs.get("variant") in ("replace_mlm", "all_tokens_mlm")
+    for role, flags in ours.flags.items() if ours and not predicts else ():
         weights = transformers_tables()[source.family].heads.get(role, ())
         found = {
             weight.ours: theirs in source.tensors
@@ -270,6 +273,8 @@ def fill_heads(
         head, weights = getattr(task, attribute), table.heads.get(role, ())
         if is_other_head(task, source, role):
             continue
+        if role == "sentence" and head.num_classes != 2:
+            continue  # files have two classes: a head of three is new
         if any(name in source.tensors for weight in weights for name in weight.theirs):
             for required in (table.required_heads.get(role, {}), config):
                 configs.check_head(source, required)

@@ -97,6 +97,7 @@ def export_to_transformers(
         tokenizer = preprocessor.tokenizer if preprocessor else tokenizer
         if tokenizer is not None:
             ids = tokenizer_files.export_tokenizer(tokenizer, folder)
+            _check_padding(table, tokenizer, ids)
             # What no config of the model says is the tokenizer's.
             config = {
                 **config,
@@ -232,12 +233,24 @@ def model_tensors(
     return tensors
 
 
+def _check_padding(table, tokenizer, ids):
+    """Raise an error for an id of padding by which positions would be other ones."""
+    # MPNet's class has it in its code, whatever the config says.
+    if table.title == "MPNet" and ids.get("pad_token_id") != 1:
+        raise ValueError(
+            "`tokenizer` must have 1 as the id of padding, which MPNet of "
+            f"`transformers` counts positions by. Received: a "
+            f"{type(tokenizer).__name__} with pad_token_id={ids.get('pad_token_id')}."
+        )
+
+
 def _check_all_written(model, backbone, written):
     """Raise an error for weights that `transformers` has no place for."""
     # Some classes lack the pooler, some the state that queries start from, and those
     # that have no logits of tokens the table of these.
-    for name in ("pooler", "query_embedding"):
-        layer = getattr(backbone, name, None)
+    named = [(backbone, "pooler"), (backbone, "query_embedding")]
+    for owner, name in (*named, (model, "baseline")):  # the last is for training
+        layer = getattr(owner, name, None)
         written |= {id(v) for v in layer.weights} if layer is not None else set()
     if (differences := getattr(model, "differences", None)) is not None:
         written |= {id(v) for v in differences.weights}  # the tables have them in them

@@ -24,6 +24,7 @@ _WORDS, _PAIRS, _MERGES = "vocab.txt", "vocab.json", "merges.txt"
 _MODEL, _JSON = "spiece.model", "tokenizer.json"
 # Classes of `transformers` that hold tokenizers of any kind.
 _ANY = ("None", "PreTrainedTokenizer", "TokenizersBackend")
+_OF_MPNET = ["<s>", "<pad>", "</s>", "<unk>"]  # its first tokens
 
 
 def open_tokenizer(path: Path, family: str | None = None) -> CheckpointSource | None:
@@ -192,14 +193,22 @@ def _family(path, files, kind, config, model_type, family):
     fitting = [n for n in others if FAMILIES[n].tokenizer == kind]
     if fitting:
         return fitting[-1]
-    if kind == "word_piece":  # all have the same
-        return "bert"
+    if kind == "word_piece":
+        return "mpnet" if _first_tokens(files) == _OF_MPNET else "bert"
     fitting = sorted(n for n, r in FAMILIES.items() if r.tokenizer == kind and r.sizes)
     raise ValueError(
         f"`family` must be one of {fitting}, whose tokenizer {path!r} can be, unless a "
         f"{TOKENIZER_CONFIG} beside it names the `tokenizer_class`. "
         f"Received: {family!r}."
     )
+
+
+def _first_tokens(files):
+    """Read the first tokens of a vocabulary of WordPiece."""
+    if _WORDS in files:
+        return reading.vocabulary_lines(files[_WORDS])[: len(_OF_MPNET)]
+    ids = reading.read_json(files[_JSON], vocabulary=True)["model"]["vocab"]
+    return sorted(ids, key=ids.get)[: len(_OF_MPNET)]
 
 
 def _read_beside(folder, name, vocabulary=False):

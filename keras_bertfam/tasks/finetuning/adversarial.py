@@ -9,6 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam import distribution
 from keras_bertfam.analysis.gradients import gradient_of
 from keras_bertfam.layers.blocks.embedding import EncoderEmbedding, TokenEmbedding
 from keras_bertfam.layers.blocks.perturbation import perturbing
@@ -115,9 +116,13 @@ def adversarial_loss(
 
     length = ops.shape(x["token_ids"])[-1]
     rows = ops.size(x["token_ids"]) // length
+    # Replicas hold equal seeds: each takes its part of one draw.
+    replicas, own = distribution.num_replicas(), distribution.replica_id()
     delta = keras.random.normal(
-        (rows, length, _width(layer)), stddev=NOISE, seed=task.noise_seed
+        (replicas * rows, length, _width(layer)), stddev=NOISE, seed=task.noise_seed
     )
+    if replicas > 1:
+        delta = delta[own * rows : (own + 1) * rows]
     delta = ops.clip(ops.cast(delta, "float32"), -2 * NOISE, 2 * NOISE)
     gradient = gradient_of(change, task)(delta, target)
     gradient = ops.where(ops.isfinite(gradient), gradient, 0.0)

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bertfam import optimizers
+from keras_bertfam import distribution, optimizers
 from keras_bertfam.analysis.reliability import calibration
 from keras_bertfam.analysis.report import (
     Report,
@@ -180,7 +180,8 @@ class FineTuningTask(PretrainingTask):
         super().compile(optimizer, loss, metrics=metrics, **kwargs)
         self._adversarial_weight = adversarial_weight
         if given and self.noise_seed is None:
-            self.noise_seed = keras.random.SeedGenerator()
+            with distribution.scope_of(self):
+                self.noise_seed = keras.random.SeedGenerator()
 
     def get_compile_config(self) -> Config:
         config = super().get_compile_config()

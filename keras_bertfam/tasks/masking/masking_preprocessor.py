@@ -7,7 +7,10 @@ import keras
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.mask_tokens import MaskTokens
-from keras_bertfam.layers.corruption.similar_words import tokens_of_words
+from keras_bertfam.layers.corruption.similar_words import (
+    others_of,
+    tokens_of_words,
+)
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy, get_strategy
 from keras_bertfam.layers.data.documents.marked_spans import (
     MarkedTokenizer,
@@ -23,6 +26,7 @@ from keras_bertfam.tokenizers.pipeline_ops import special_token_ids, word_start_
 from keras_bertfam.types import Config, TFDataset, TFTensor, Tokenizer
 
 Segmenter = Callable[[str], Iterable[int]]
+_MOST_LETTERS = 4_000_000
 
 
 @checked
@@ -73,7 +77,7 @@ class MaskingPreprocessor(PackingPreprocessor):
         mask_special_tokens: bool | None = None,
         random_special_tokens: bool | None = None,
         segmenter: Segmenter | str | None = None,
-        similar_words: Mapping[str, Sequence[str]] | None = None,
+        similar_words: Mapping[str, Sequence[str]] | str | None = None,
         shuffle_rate: float = 0.0,
         **kwargs: Any,
     ) -> None:
@@ -113,12 +117,7 @@ class MaskingPreprocessor(PackingPreprocessor):
             )
         self.segmenter = _registered(segmenter)
         self.shuffle_rate = shuffle_rate
-        self.similar_words: dict[str, Any] | None = None
-        if similar_words is not None:
-            self.similar_words = {
-                word: [*others] if isinstance(others, tuple) else others
-                for word, others in similar_words.items()
-            }
+        self.similar_words = _table(similar_words)
         self.build_if_ready()
 
     @property
@@ -274,9 +273,45 @@ class MaskingPreprocessor(PackingPreprocessor):
             "mask_special_tokens": self.mask_special_tokens,
             "random_special_tokens": self.random_special_tokens,
             "segmenter": _name(self.segmenter),
-            "similar_words": self.similar_words,
+            "similar_words": _lines(self.similar_words),
             "shuffle_rate": self.shuffle_rate,
         }
+
+
+def _table(similar_words):
+    """Read words and similar ones of a dict, or of what `_lines` wrote."""
+    if similar_words is None:
+        return None
+    if isinstance(similar_words, str):
+        lines = (line.split("\t") for line in similar_words.split("\n"))
+        return {word: others for word, *others in lines}
+    known: dict[str, Any] = {
+        word: [*others] if isinstance(others, tuple) else others
+        for word, others in similar_words.items()
+    }
+    words = [*known, *others_of(known)]
+    wrong = next((word for word in words if {*word} & {*"\t\n"}), None)
+    if wrong is not None:
+        raise ValueError(
+            "`similar_words` must be of words without tabs and line ends. Received: "
+            f"{wrong!r}."
+        )
+    size = sum(len(word) + 1 for word in words)
+    if size > _MOST_LETTERS:
+        raise ValueError(
+            f"`similar_words` must have at most {_MOST_LETTERS:,} letters, as presets "
+            f"hold. Received: {size:,}. List fewer words, or fewer for each."
+        )
+    return known
+
+
+def _lines(similar_words):
+    """Write a table as lines of text: configs of presets have few lists."""
+    if similar_words is None:
+        return None
+    return "\n".join(
+        "\t".join([word, *others]) for word, others in similar_words.items()
+    )
 
 
 def _registered(segmenter):

@@ -158,7 +158,9 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             that are masked already.
         generator: `None` for a generator made to measure; or an `EncoderBackbone`
             or a `MaskedLM` (whose head is used too) with embeddings of its own:
-            pass `tie="none"`.
+            pass `tie="none"`. `from_preset` of a local folder takes the one that
+            DeBERTaV3's release has beside the discriminator, unless arguments say
+            what it should be.
         generator_size: float in (0, 1]. Width of the generator as a share of the
             discriminator's. Defaults to that of the published size that is nearest
             in width: 1/4 (small and large) or 1/3 (base).
