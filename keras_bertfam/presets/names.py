@@ -101,7 +101,7 @@ def _preset(backbone, name):
         backbone,
         tuple(sources),
         tokenizer,
-        # The vocabulary of Chinese has no capitals, nor MacBERT's config `do_lower_case`.
+        # MacBERT's vocabulary has no capitals, and its config doesn't say so.
         "uncased" in name or name.startswith("macbert_"),
         record and record.license,
     )

@@ -16,9 +16,9 @@ from keras_bertfam.layers.corruption.replacement import (
     check_rates,
     fill_slots,
     group_neighbours,
-    whole_groups,
     make_draw,
     replace_tokens,
+    whole_groups,
 )
 from keras_bertfam.layers.corruption.selection import (
     count_selections,
