@@ -199,7 +199,7 @@ def test_words_in_the_place_of_a_retriever():
     assert vectors.shape == (3, 2, search.index.dim) and not vectors.any()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")  # trains a model of each row
 def test_every_row_of_realm(squad, tmp_path):
     output = str(tmp_path / "out")
     small = {
