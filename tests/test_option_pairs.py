@@ -29,7 +29,7 @@ VALUES = {
     "tokenizer": [*TOKENIZERS, "PRESET"],
     "vocabulary_size": [600],
     "cased": [True, False],
-    "language_exponent": [0.3, 1.5],
+    "mix_exponent": [0.3, 1.5],
     "one_per_file": [True],
     "feature": ["body"],
     "encoding": ["latin-1"],

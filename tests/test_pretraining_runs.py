@@ -104,10 +104,10 @@ def test_sizes_that_are_called_by_their_parameters(family, objective):
         ({"preset": "x", "tokenizer": "byte_pair"}, "must be left out where they are"),
         ({"new_words": 5}, "`new_words` must be left out without a `preset`"),
         ({"new_words": -5}, "`new_words` must be at least 0."),
-        ({"language_exponent": 1.5}, "`language_exponent` must be a finite number fro"),
-        ({"language_exponent": "nan"}, "`language_exponent` must be a finite number"),
+        ({"mix_exponent": 1.5}, "`mix_exponent` must be a finite number fro"),
+        ({"mix_exponent": "nan"}, "`mix_exponent` must be a finite number"),
         (
-            {"language_exponent": 0.3, "files": ["de.txt"]},
+            {"mix_exponent": 0.3, "files": ["de.txt"]},
             "`files` must be LANGUAGE=FILES each, such as de=texts/de/*.txt, with a",
         ),
     ],
@@ -119,7 +119,7 @@ def test_settings_that_are_wrong(settings, message):
 
 def test_files_by_language(text_file, tmp_path):
     files = (f"de={text_file}", f"en={text_file}", "de=a=b.txt")
-    run = PretrainingRun(files=files, language_exponent=0.3)
+    run = PretrainingRun(files=files, mix_exponent=0.3)
     assert runs.by_language(run.files) == {
         "de": [text_file, "a=b.txt"],
         "en": [text_file],
@@ -137,11 +137,11 @@ def test_several_languages(text_file, tmp_path):
     other = tmp_path / "is.txt"
     other.write_text("hafið var hafið", "utf-8")
     output = tmp_path / "out"
-    files = [f"en={text_file}", f"is={tmp_path}/is*", "--language-exponent", 0]
+    files = [f"en={text_file}", f"is={tmp_path}/is*", "--mix-exponent", 0]
     code, text = command(*files, "--output", output, *TINY, *SHORT)
     assert code == 0, text
     run = PretrainingRun.read(output / "run.yaml")
-    assert run.language_exponent == 0 and run.files[0] == files[0]
+    assert run.mix_exponent == 0 and run.files[0] == files[0]
     tokenizer = tasks.MaskedLM.from_preset(str(output)).preprocessor.tokenizer
     assert "hafið" in tokenizer.get_vocabulary()
     other.write_text(" ", "utf-8")
@@ -164,8 +164,8 @@ def test_several_languages(text_file, tmp_path):
         ({"phases": [{"steps": 1, "objective": "bart"}]}, "must be one of an encoder."),
         ({"family": "xlnet"}, "`phases` must be left out with the objective 'plm'."),
         (
-            {"phases": [{"steps": 1, "language_exponent": 0.3}]},
-            "`phases` must leave languages out without a `language_exponent` of",
+            {"phases": [{"steps": 1, "mix_exponent": 0.3}]},
+            "`phases` must leave languages out without a `mix_exponent` of",
         ),
     ],
 )
@@ -181,10 +181,10 @@ def test_phases_of_a_file(text_file, tmp_path, monkeypatch):
     path, output = tmp_path / "run.yaml", tmp_path / "out"
     path.write_text(
         f"files: ['en={text_file}', 'is={other}']\noutput: {output}\n"
-        "language_exponent: 0.7\nobjective: mlm\nsize: tiny\nbatch_size: 4\n"
+        "mix_exponent: 0.7\nobjective: mlm\nsize: tiny\nbatch_size: 4\n"
         "vocabulary_size: 300\nphases:\n"
         "- {steps: 2, sequence_length: 16}\n"
-        "- {steps: 3, sequence_length: 32, batch_size: 2, language_exponent: 0.3,\n"
+        "- {steps: 3, sequence_length: 32, batch_size: 2, mix_exponent: 0.3,\n"
         "   learning_rate: 1e-4, preprocessor_arguments: {mask_selection_rate: 0.3}}\n"
     )
     seen = []

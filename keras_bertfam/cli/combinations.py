@@ -140,10 +140,10 @@ def _check_phases(run, name):
                 "`objective` of `phases` must be one of an encoder. "
                 f"Received: {phase.objective!r} after {name!r}."
             )
-        of_languages = phase.language_exponent is not None or phase.languages
-        if of_languages and run.language_exponent is None:
+        of_languages = phase.mix_exponent is not None or phase.languages
+        if of_languages and run.mix_exponent is None:
             raise ValueError(
-                "`phases` must leave languages out without a `language_exponent` of "
+                "`phases` must leave languages out without a `mix_exponent` of "
                 f"the run. Received: {phase}."
             )
 

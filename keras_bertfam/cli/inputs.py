@@ -216,7 +216,7 @@ def check_finetuning(
 # What is the same in both runs of `adapt`, or has an option of its own.
 _OF_ADAPT = (
     "files output preset teacher family size objective tokenizer vocabulary_size "
-    "new_words epochs steps_per_epoch seed resume language_exponent"
+    "new_words epochs steps_per_epoch seed resume mix_exponent"
 ).split()
 
 

@@ -146,12 +146,12 @@ def _check_prepared(run, corpus):
 
 
 def read_corpora(run: PretrainingRun) -> Documents:
-    """Read what a run trains on: with a `language_exponent` several corpora, mixed."""
-    if run.language_exponent is None:
+    """Read what a run trains on: with a `mix_exponent` several corpora, mixed."""
+    if run.mix_exponent is None:
         return read(run, run.files)
     languages = by_language(run.files).items()
     corpora: Any = {name: read(run, files) for name, files in languages}
-    return sample_corpora(corpora, run.language_exponent)
+    return sample_corpora(corpora, run.mix_exponent)
 
 
 def read(run: PretrainingRun, files: Sequence[str]) -> TFDataset | TokenCorpus:

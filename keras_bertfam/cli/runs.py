@@ -34,7 +34,7 @@ RECOMPUTED = ("none", "attention", "block")
 TOKENIZERS = ("word_piece", "byte_pair", "sentence_piece")
 # The settings that a vocabulary is learned by.
 VOCABULARY = (
-    "files output family objective tokenizer vocabulary_size cased language_exponent "
+    "files output family objective tokenizer vocabulary_size cased mix_exponent "
     "one_per_file feature encoding max_line_length"
 ).split()
 # Layers and width of BERT's miniatures, by which any family can be made.
@@ -103,7 +103,7 @@ class PretrainingRun:
     )
     vocabulary_size: int = _setting(8000, "The most tokens to learn.")
     cased: bool | None = _setting(None, "Keep case and accents.")
-    language_exponent: float | None = _setting(
+    mix_exponent: float | None = _setting(
         None,
         "Files are LANGUAGE=FILES, drawn by this power of their share of the text: .7 "
         "for BERT's languages, .3 for XLM-R's.",
@@ -174,9 +174,9 @@ class PretrainingRun:
                 )
         if self.seed >= 1 << 32:
             raise ValueError(f"`seed` must be below 2**32. Received: {self.seed}.")
-        exponent = self.language_exponent
+        exponent = self.mix_exponent
         if exponent is not None:
-            check_number("language_exponent", exponent, 0.0, 1.0)
+            check_number("mix_exponent", exponent, 0.0, 1.0)
             by_language(self.files)
         if self.warmup_steps is not None and self.warmup_steps >= 1:
             if float(self.warmup_steps).is_integer():  # options are floats
@@ -190,7 +190,7 @@ class PretrainingRun:
 
     def paths(self) -> list[str]:
         """List the paths and patterns of the files, without their languages."""
-        if self.language_exponent is None:
+        if self.mix_exponent is None:
             return [*self.files]
         return [path for each in by_language(self.files).values() for path in each]
 
@@ -368,7 +368,7 @@ def by_language(files: Iterable[str]) -> dict[str, list[str]]:
         if not name or not path:
             raise ValueError(
                 "`files` must be LANGUAGE=FILES each, such as de=texts/de/*.txt, with "
-                f"a `language_exponent`. Received: {file!r}."
+                f"a `mix_exponent`. Received: {file!r}."
             )
         found.setdefault(name, []).append(path)
     return found

@@ -101,7 +101,7 @@ def _phases_of(recipe):
             recipe.batch_size if first else None,
             length,
             objective if first else None,
-            recipe.language_exponent if first else None,
+            recipe.mix_exponent if first else None,
             learning_rate=rates.pop("learning_rate") if first else None,
             warmup_steps=rates.pop("warmup_steps") if first else None,
             optimizer_arguments=rates if first else {},
@@ -326,15 +326,15 @@ def _plan(model, mixture, phases):
                 "`objective` of a phase must have the sentence objective of the task, "
                 f"{pairs[0]!r}. Received in phase {number}: {pairs[1]!r}."
             )
-        if phase.language_exponent is not None or phase.languages is not None:
+        if phase.mix_exponent is not None or phase.languages is not None:
             if not hasattr(documents, "changed"):
                 raise ValueError(
                     "`documents` must be mixed by `sample_corpora` where a phase has "
-                    "`language_exponent` or `languages`. Received: "
+                    "`mix_exponent` or `languages`. Received: "
                     f"{type(mixture).__name__}."
                 )
-            if phase.language_exponent is not None:
-                exponent = phase.language_exponent
+            if phase.mix_exponent is not None:
+                exponent = phase.mix_exponent
             languages = languages if phase.languages is None else phase.languages
             documents = mixture.changed(exponent, languages)
         own = phase.rates() or phase.backbone_arguments or cls is not before

@@ -55,8 +55,8 @@ OPTIMIZER = {
     "weight_decay": 0.0,
 }
 THREE = [
-    Phase(4, sequence_length=8, language_exponent=0.7, languages=["a"]),
-    Phase(5, 4, 16, language_exponent=0.3, languages=["a", "b"]),
+    Phase(4, sequence_length=8, mix_exponent=0.7, languages=["a"]),
+    Phase(5, 4, 16, mix_exponent=0.3, languages=["a", "b"]),
     Phase(
         3,
         learning_rate=0.001,
@@ -175,7 +175,7 @@ def test_weights_are_taken_over():
         ([], "`phases` must be a list of one `Phase` or more. Received: []."),
         ([{"steps": 3}], "`phases` must be a list of one `Phase` or more."),
         ([Phase(1, sequence_length=17)], "`sequence_length` must be at most 16, the"),
-        ([Phase(1, language_exponent=0.5)], "`documents` must be mixed by `sample_cor"),
+        ([Phase(1, mix_exponent=0.5)], "`documents` must be mixed by `sample_cor"),
         ([Phase(1), Phase(1, learning_rate=0.0)], "`learning_rate` must be"),
         (
             [Phase(1), Phase(1, preprocessor_arguments={"mask_selection_rate": 2.0})],
@@ -194,7 +194,7 @@ def test_phases_that_cant_be(phases, message):
     [
         ({"steps": 0}, "`steps` must be an int of at least 1. Received: 0."),
         ({"steps": 1, "batch_size": 0}, "`batch_size` must be an int of at least 1"),
-        ({"steps": 1, "language_exponent": 2.0}, "`language_exponent` must be a fin"),
+        ({"steps": 1, "mix_exponent": 2.0}, "`mix_exponent` must be a fin"),
         ({"steps": 1, "learning_rate": float("nan")}, "`learning_rate` must be a fin"),
         ({"steps": 1, "objective": "lm"}, "`objective` must be one of ["),
         ({"steps": 1, "languages": "de"}, "`languages` must be several strings."),
@@ -226,9 +226,9 @@ def test_published_phases():
         "clm"
     ] * 3
     first, _ = pretraining_phases("bert", "bert_base_multi")
-    assert first.language_exponent == 0.7
+    assert first.mix_exponent == 0.7
     (roberta,) = pretraining_phases("xlm-roberta")
-    assert roberta.language_exponent == 0.3
+    assert roberta.mix_exponent == 0.3
     with pytest.raises(ValueError, match="`total_steps` must be at least 3, one for"):
         pretraining_phases("ettin", total_steps=2)
     assert [p.steps for p in pretraining_phases("ettin", total_steps=3)] == [1, 1, 1]

@@ -106,7 +106,7 @@ _WHOLE_WORD = dataclasses.replace(
 )
 
 # The README of the release on languages: for the data and the vocabulary.
-_LANGUAGES = dataclasses.replace(_PRETRAINING, language_exponent=0.7)
+_LANGUAGES = dataclasses.replace(_PRETRAINING, mix_exponent=0.7)
 # No code of its pre-training was released. Words and n-grams of them, of which each
 # word is replaced by a similar one: `similar_words` of the preprocessor.
 _MACBERT = dataclasses.replace(

@@ -12,7 +12,7 @@ _RECIPE = dataclasses.replace(
     ROBERTA.pretraining[""],
     source="Conneau et al., 2019: steps and batches; the rest is RoBERTa's",
     total_steps=1_500_000,
-    language_exponent=0.3,
+    mix_exponent=0.3,
 )
 
 XLM_ROBERTA = ROBERTA.derived(

@@ -48,6 +48,7 @@ PACKAGE = pathlib.Path(keras_bertfam.__file__).parent
 # Files of other libraries and commands that are about one task.
 ELSEWHERE = {
     "CrossEncoder": {"presets/checkpoints/sentence_transformers.py"},
+    "OpenQuestionAnswering": {"cli/reproduce/open_questions.py"},
     "TextClassifier": {
         "cli/demo.py",
         "cli/reproduce/measures.py",

@@ -38,7 +38,8 @@ def test_strategy_config_holds_no_table():
         BertTokenizer(PIECES), strategy=NGrams(2), replacement_unit="word"
     )
     config = preprocessor.get_config()
-    assert config["strategy"]["config"] == {"max_n": 2, "favor_shorter": True}
+    own = {"max_n": 2, "favor_shorter": True, "weights": None}
+    assert config["strategy"]["config"] == own
     assert "starts_word" not in json.dumps(config)
     copy = keras.layers.deserialize(keras.layers.serialize(preprocessor))
     assert copy.get_config() == config and copy.strategy.max_n == 2

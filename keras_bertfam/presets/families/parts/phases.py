@@ -23,7 +23,7 @@ class Phase:
         batch_size: int or `None`. Rows of each.
         sequence_length: int or `None`. Tokens of a row.
         objective: a key of `OBJECTIVES`, such as `"clm"` or `"mlm"`, or `None`.
-        language_exponent: float in [0, 1] or `None`, see
+        mix_exponent: float in [0, 1] or `None`, see
             `keras_bertfam.layers.sample_corpora`.
         languages: names of corpora, or `None`: those of the mixture to read.
         learning_rate: float or `None`. The peak.
@@ -50,7 +50,7 @@ class Phase:
     batch_size: int | None = None
     sequence_length: int | None = None
     objective: str | None = None
-    language_exponent: float | None = None
+    mix_exponent: float | None = None
     languages: Sequence[str] | None = None
     learning_rate: float | None = None
     warmup_steps: float | None = None
@@ -68,7 +68,7 @@ class Phase:
         least: dict[str, tuple[float, float]] = {
             "batch_size": (1, 2**31 - 1),
             "sequence_length": (3, 2**31 - 1),
-            "language_exponent": (0.0, 1.0),
+            "mix_exponent": (0.0, 1.0),
             "learning_rate": (0.0, float("inf")),
             "warmup_steps": (0.0, float("inf")),
         }
@@ -106,7 +106,7 @@ class Phase:
                 raise ValueError(
                     f"A setting of `phases` must be one of {known}. Received: {name!r}."
                 )
-        floats = ("language_exponent", "learning_rate", "warmup_steps")
+        floats = ("mix_exponent", "learning_rate", "warmup_steps")
         settings = dict(settings)
         for name in floats:  # YAML takes 1e-4 for a string
             if isinstance(settings.get(name), str):

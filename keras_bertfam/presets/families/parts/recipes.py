@@ -40,7 +40,7 @@ class PretrainingRecipe:
         backbone_arguments: arguments of the backbone that aren't the family's.
         lengths: where rows weren't all of `sequence_length`, pairs of a share of the
             steps and a length, in order; of one schedule.
-        language_exponent: the power by which languages were sampled, see
+        mix_exponent: the power by which languages were sampled, see
             `keras_bertfam.layers.sample_corpora`; `None` for one language.
         phases: the recipes of what followed on it, in order.
 
@@ -74,7 +74,7 @@ class PretrainingRecipe:
     end_share: float = 0.0
     backbone_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     lengths: tuple[tuple[float, int], ...] = ()
-    language_exponent: float | None = None
+    mix_exponent: float | None = None
     phases: tuple["PretrainingRecipe", ...] = ()
 
     def optimizer_arguments(self) -> dict[str, Any]:
