@@ -351,7 +351,7 @@ def kinds(
         )
     measure("MiniLM, mined negatives, re-ranked by late interaction", index, late)
     ranker = of_minilm(tasks.CrossEncoder, length + 32)
-    seconds = trained(ranker, mined)
+    seconds = trained(ranker, mined, learning_rate=1e-4)
     measure("MiniLM, mined negatives, re-ranked", index, ranker, seconds)
     measure("BM25, re-ranked", by_words(paragraphs), ranker)
     print(tables.markdown(rows))
