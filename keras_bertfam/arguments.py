@@ -75,6 +75,7 @@ _NUMBERS: dict[str, Range] = {
     ),
     **dict.fromkeys("beta_1 beta_2".split(), RATE),
     "clamp_length": (-1, 2**31 - 1),
+    "least": (-1.0, 1.0),
     **transformer_config.NUMBERS,
 }
 

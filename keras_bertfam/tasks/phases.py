@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from keras_bertfam import distribution, lazy, optimizers
-from keras_bertfam.arguments import checked
+from keras_bertfam.arguments import check_number, checked
 from keras_bertfam.callbacks.backup import BackupAndResume
 from keras_bertfam.optimizers.pretraining import resolve_schedule
 from keras_bertfam.parsing import read_json
@@ -187,6 +187,7 @@ def train_in_phases(
     ])
     ```
     """
+    check_number("save_freq", save_freq, 1, 2**31 - 1)
     _check(model, phases)
     parts = [*_plan(model, documents, phases)]
     _check_rates(model, phases, parts, optimizer_arguments or {})

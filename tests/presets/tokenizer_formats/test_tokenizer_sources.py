@@ -127,8 +127,8 @@ def test_word_pieces(lowercase, tmp_path):
     expected = their_ids(theirs)
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS), "utf-8")
     theirs.save(str(tmp_path / "tokenizer.json"))
-    # Whose it is doesn't matter: all families of the kind have the same.
-    for family in (None, *BY_KIND["word_piece"]):
+    # Whose it is doesn't matter: all families of the kind have the same, but MPNet.
+    for family in (None, *{*BY_KIND["word_piece"]} - {"mpnet"}):
         for path in (tmp_path, tmp_path / "tokenizer.json"):
             ours = load_given_tokenizer(path, family)
             assert type(ours).__name__ == "BertTokenizer"

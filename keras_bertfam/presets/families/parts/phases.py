@@ -60,7 +60,7 @@ class Phase:
     backbone_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_number("steps", self.steps, 1)
+        check_number("steps", self.steps, 1, 2**31 - 1)
         if self.objective is not None:
             check_one_of("objective", self.objective, [*OBJECTIVES])
         if self.languages is not None:
