@@ -73,7 +73,8 @@ def trained(name):
     form = {"openai-gpt": "gpt", "longformer": "roberta"}.get(name, name)
     form = form.removesuffix("-decoder")
     if kind == "word_piece":
-        return tokenizers.train_word_piece(documents, 60)
+        form = name if name == "mpnet" else "bert"
+        return tokenizers.train_word_piece(documents, 60, family=form)
     if kind == "byte_pair":
         size = 60 if form == "gpt" else 300
         return tokenizers.train_byte_pair(documents, size, family=form)
