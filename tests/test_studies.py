@@ -18,6 +18,7 @@ from keras_bertfam.cli.reproduce import (
     studies,
     word_search,
 )
+from keras_bertfam.cli.reproduce.results import Results
 from keras_bertfam.cli.reproduce.studies import Request
 from keras_bertfam.cli.runs import PretrainingRun
 from tests import tiny_passages
@@ -286,3 +287,16 @@ def test_scores_by_operations(tmp_path):
     assert scores["BERT"][0]["operations"] < found["operations"]
     assert {"table.md", "table.png"} <= {*os.listdir(output)}
     assert studies.run(studies.of("electra-compute", request)) == scores
+
+
+@pytest.mark.any_backend
+def test_what_was_begun_is_gone_on_with_by_the_same_settings(tmp_path):
+    known = Results(str(tmp_path))
+    known.begin("a", 0, {"steps": 5})
+    again = Results(str(tmp_path))
+    assert again.seeds("a") == [0] and again.find("a", 0) is None
+    assert again.scores(["a"]) == {"a": []}
+    with pytest.raises(ValueError, match="`steps` must be 5, as in the results"):
+        again.check("a", 0, {"steps": 6})
+    again.add("a", 0, {"steps": 5}, {"x": 1.0})
+    assert Results(str(tmp_path)).find("a", 0) == {"x": 1.0}

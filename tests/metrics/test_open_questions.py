@@ -104,3 +104,8 @@ def test_what_is_refused():
     for counts in ([0], []):
         with pytest.raises(ValueError, match="`counts` must be some numbers"):
             answer_recall([["a"]], [["a"]], counts)
+
+
+def test_patterns_with_accents_are_found_in_passages():
+    found = answer_recall([["in Zürich"]], [["Zürich|Bern"]], [1], patterns=True)
+    assert found == {"recall@1": 100.0}

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bertfam import models, tasks
+from keras_bertfam import models, optimizers, tasks
 from keras_bertfam.layers import sample_corpora
+from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.tasks import Phase, pretraining_phases, train_in_phases
 from tests import tiny_masked_lm as tiny
 
@@ -177,6 +178,8 @@ def test_weights_are_taken_over():
         ([Phase(1, sequence_length=17)], "`sequence_length` must be at most 16, the"),
         ([Phase(1, mix_exponent=0.5)], "`documents` must be mixed by `sample_cor"),
         ([Phase(1), Phase(1, learning_rate=0.0)], "`learning_rate` must be"),
+        ([Phase(1), Phase(1, dataset_arguments={"packing": "x"})], "`packing` must be"),
+        ([Phase(1), Phase(5, learning_rate=0.1, warmup_steps=9)], "`warmup_steps`"),
         (
             [Phase(1), Phase(1, preprocessor_arguments={"mask_selection_rate": 2.0})],
             "`mask_selection_rate` must be",
@@ -206,6 +209,23 @@ def test_phases_that_cant_be(phases, message):
 def test_settings_of_phases_that_are_wrong(settings, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         Phase.of(settings)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("family", FAMILIES)
+def test_optimizers_of_published_phases(family):
+    """What a phase leaves out of its recipe isn't that of the phase before."""
+    if not FAMILIES[family].pretraining:
+        return
+    try:
+        phases = pretraining_phases(family, total_steps=100)
+    except ValueError as error:
+        assert "whose recipe says how many steps" in str(error)
+        return
+    rates = {}
+    for phase in phases:
+        rates |= phase.rates()
+        optimizers.pretraining_optimizer(**rates)
 
 
 @pytest.mark.any_backend

@@ -196,3 +196,36 @@ def test_the_recipe():
     assert preprocessor.sentence_objective == "sop"
     sizes = FAMILIES["bert"].sizes
     assert sizes["macbert_large_zh"].arguments["vocabulary_size"] == 21128
+
+
+@pytest.mark.parametrize("strategy", ["tokens", "words"])
+def test_parts_of_words_are_no_words(strategy):
+    """Of the word 10 12, which isn't in the table, the token 10 alone is none."""
+    masker = MaskTokens(**{**SETTINGS, "strategy": strategy}, mask_selection_rate=0.5)
+    alone, part = (np.tile(np.array(row, "int32"), (400, 1)) for row in ROWS)
+    found = {*masker(alone, seed=[1, 2])["token_ids"].numpy()[:, 1].tolist()}
+    assert found >= {20, 21}
+    drawn = masker(part, seed=[1, 2])["token_ids"].numpy()[:, 1]
+    # Similar words would be 80 % of those that changed; random ids are 1 of 29 each.
+    similar = np.isin(drawn, [20, 21]).sum()
+    assert similar < 0.2 * max((drawn != 10).sum(), 1)
+
+
+ROWS = ([2, 10, 13, 14, 3], [2, 10, 12, 14, 3])
+
+
+def test_a_table_is_saved_as_text():
+    tokenizer = BertTokenizer(WORDS, lowercase=True)
+    table = {"big": ["large", "huge"], "cat": ("dog",)}
+    preprocessor = tasks.MaskedLMPreprocessor(
+        tokenizer, 8, similar_words=table, replacement_unit="word"
+    )
+    config = preprocessor.get_config()
+    assert config["similar_words"] == "big\tlarge\thuge\ncat\tdog"
+    again = tasks.MaskedLMPreprocessor.from_config(config)
+    assert again.similar_words == {"big": ["large", "huge"], "cat": ["dog"]}
+    for wrong, message in (({"a\tb": ["c"]}, "tabs"), ({"a": 5}, "a dict from words")):
+        with pytest.raises(ValueError, match=message):
+            tasks.MaskedLMPreprocessor(
+                tokenizer, 8, similar_words=wrong, replacement_unit="word"
+            )
