@@ -273,6 +273,7 @@ def bytes_each(index):
 @app.command()
 def kinds(
     steps: Annotated[int, typer.Option(help="Of training, of each model.")] = 60,
+    head_steps: Annotated[int, typer.Option(help="The same, of new heads.")] = 100,
     batch_size: int = 32,
     length: Annotated[int, typer.Option(help="Tokens of a paragraph.")] = 128,
     limit: Annotated[int, typer.Option(help="Questions to search for.")] = 400,
@@ -295,7 +296,9 @@ def kinds(
         {f"q{k}": test[k][0] for k in chosen},
         {f"q{k}": {str(test[k][1]): 1} for k in chosen},
     )
-    pairs = pairs_of(known, paragraphs, steps * batch_size)
+    pairs, more_pairs = (
+        pairs_of(known, paragraphs, n * batch_size) for n in (steps, head_steps)
+    )
     rows = []
 
     def measure(name, search, reranker=None, seconds=0.0, size=0.0):
@@ -328,7 +331,10 @@ def kinds(
 
     measure("BM25", by_words(paragraphs))
     index = indexed("MiniLM", of_minilm(tasks.TextEmbedder))
-    mined = retrieval.mine_negatives(index, *pairs, count=3, skip=1)
+    mined, more_mined = (
+        retrieval.mine_negatives(index, *texts, count=3, skip=1)
+        for texts in (pairs, more_pairs)
+    )
     model = of_minilm(tasks.TextEmbedder)
     indexed("MiniLM, in-batch negatives", model, trained(model, pairs))
     model = of_minilm(tasks.TextEmbedder)
@@ -339,7 +345,7 @@ def kinds(
         warnings.simplefilter("ignore")
         sparse = of_minilm(tasks.SparseEncoder)
         late = of_minilm(tasks.LateInteraction)
-    seconds = trained(sparse, pairs, learning_rate=2e-4)
+    seconds = trained(sparse, more_pairs, learning_rate=5e-4)
     indexed("sparse, of MiniLM with a new head", sparse, seconds)
     seconds = trained(late, (pairs[0], pairs[1]), learning_rate=1e-4)
     tokens = indexed("late interaction, of MiniLM", late, seconds)
@@ -351,7 +357,7 @@ def kinds(
         )
     measure("MiniLM, mined negatives, re-ranked by late interaction", index, late)
     ranker = of_minilm(tasks.CrossEncoder, length + 32)
-    seconds = trained(ranker, mined, learning_rate=1e-4)
+    seconds = trained(ranker, more_mined, learning_rate=1e-4)
     measure("MiniLM, mined negatives, re-ranked", index, ranker, seconds)
     measure("BM25, re-ranked", by_words(paragraphs), ranker)
     print(tables.markdown(rows))
