@@ -11,6 +11,7 @@ import typer
 
 from benchmarks import (
     conversion,
+    deberta,
     denoising,
     electra,
     embeddings,
@@ -33,6 +34,7 @@ BENCHMARKS = {
         training,
         text_to_text,
         longer,
+        deberta,
         sentences,
         electra,
         pipeline,

@@ -10,6 +10,7 @@ models on these paragraphs: BM25, vectors of MiniLM as it is and tuned, sparse v
 vectors of tokens, and models that re-rank behind them.
 """
 
+import functools
 import importlib.util
 import json
 import os
@@ -270,8 +271,15 @@ def bytes_each(index):
         return vectors.stat().st_size / len(index)
 
 
+KINDS_OF_MODELS = "bm25", "minilm", "in-batch", "mined", "sparse", "late", "cross"
+
+
 @app.command()
 def kinds(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(help=f"Of {', '.join(KINDS_OF_MODELS)}; all by default."),
+    ] = None,
     steps: Annotated[int, typer.Option(help="Of training, of each model.")] = 60,
     head_steps: Annotated[int, typer.Option(help="The same, of new heads.")] = 100,
     batch_size: int = 32,
@@ -284,6 +292,9 @@ def kinds(
 
     from keras_bertfam import retrieval, tasks
 
+    models = models or [*KINDS_OF_MODELS]
+    if unknown := [name for name in models if name not in KINDS_OF_MODELS]:
+        raise typer.BadParameter(f"unknown models: {', '.join(unknown)}")
     keras.utils.set_random_seed(0)
     paragraphs, asked = squad()
     order = np.random.default_rng(0).permutation(1 + max(row[2] for row in asked))
@@ -321,45 +332,51 @@ def kinds(
 
     def indexed(name, model, seconds=0.0):
         index = retrieval.Index.build(paragraphs, model)
-        measure(name, index, seconds=seconds, size=bytes_each(index))
+        if name:
+            measure(name, index, seconds=seconds, size=bytes_each(index))
         return index
 
     def of_minilm(cls, length=length):
-        model = cls.from_preset(minilm())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of new heads
+            model = cls.from_preset(minilm())
         model.preprocessor.sequence_length = length
         return model
 
-    measure("BM25", by_words(paragraphs))
-    index = indexed("MiniLM", of_minilm(tasks.TextEmbedder))
-    mined, more_mined = (
-        retrieval.mine_negatives(index, *texts, count=3, skip=1)
-        for texts in (pairs, more_pairs)
-    )
-    model = of_minilm(tasks.TextEmbedder)
-    indexed("MiniLM, in-batch negatives", model, trained(model, pairs))
-    model = of_minilm(tasks.TextEmbedder)
-    seconds = trained(model, mined[:3])
-    index = indexed("MiniLM, mined negatives", model, seconds)
-    # Their heads are new, and learn faster than the encoder would.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        sparse = of_minilm(tasks.SparseEncoder)
+    words = by_words(paragraphs)
+    if "bm25" in models:
+        measure("BM25", words)
+    name = "MiniLM" if "minilm" in models else ""
+    index = indexed(name, of_minilm(tasks.TextEmbedder))
+    if "in-batch" in models:
+        model = of_minilm(tasks.TextEmbedder)
+        indexed("MiniLM, in-batch negatives", model, trained(model, pairs))
+    mine = functools.partial(retrieval.mine_negatives, index, count=3, skip=1)
+    more_mined = mine(*more_pairs) if "cross" in models else None
+    if "mined" in models:
+        model = of_minilm(tasks.TextEmbedder)
+        seconds = trained(model, mine(*pairs)[:3])
+        index = indexed("MiniLM, mined negatives", model, seconds)
+    # New heads learn faster than the encoder would.
+    if "sparse" in models:
+        model = of_minilm(tasks.SparseEncoder)
+        seconds = trained(model, more_pairs, learning_rate=5e-4)
+        indexed("sparse, of MiniLM with a new head", model, seconds)
+    if "late" in models:
         late = of_minilm(tasks.LateInteraction)
-    seconds = trained(sparse, more_pairs, learning_rate=5e-4)
-    indexed("sparse, of MiniLM with a new head", sparse, seconds)
-    seconds = trained(late, (pairs[0], pairs[1]), learning_rate=1e-4)
-    tokens = indexed("late interaction, of MiniLM", late, seconds)
-    for bits in (8, 4):
-        fewer = retrieval.Index(tokens.dim, "exact", late, True, bits=bits)
-        fewer.add(tokens.vectors(np.arange(len(tokens))), [*tokens.passages])
-        measure(
-            f"the same, in {bits} bits", fewer, seconds=seconds, size=bytes_each(fewer)
-        )
-    measure("MiniLM, mined negatives, re-ranked by late interaction", index, late)
-    ranker = of_minilm(tasks.CrossEncoder, length + 32)
-    seconds = trained(ranker, more_mined, learning_rate=1e-4)
-    measure("MiniLM, mined negatives, re-ranked", index, ranker, seconds)
-    measure("BM25, re-ranked", by_words(paragraphs), ranker)
+        seconds = trained(late, (pairs[0], pairs[1]), learning_rate=1e-4)
+        tokens = indexed("late interaction, of MiniLM", late, seconds)
+        for bits in (8, 4):
+            fewer = retrieval.Index(tokens.dim, "exact", late, True, bits=bits)
+            fewer.add(tokens.vectors(np.arange(len(tokens))), [*tokens.passages])
+            size = bytes_each(fewer)
+            measure(f"the same, in {bits} bits", fewer, seconds=seconds, size=size)
+        measure("vectors, re-ranked by late interaction", index, late)
+    if "cross" in models:
+        ranker = of_minilm(tasks.CrossEncoder, length + 32)
+        seconds = trained(ranker, more_mined, learning_rate=1e-4)
+        measure("vectors, re-ranked by a cross-encoder", index, ranker, seconds)
+        measure("BM25, re-ranked by it", words, ranker)
     print(tables.markdown(rows))
 
 

@@ -30,6 +30,7 @@ VALUES = {
     "vocabulary_size": [600],
     "cased": [True, False],
     "mix_exponent": [0.3, 1.5],
+    "text_share": [0.5],
     "one_per_file": [True],
     "feature": ["body"],
     "encoding": ["latin-1"],

@@ -104,6 +104,12 @@ def test_sizes_that_are_called_by_their_parameters(family, objective):
         ({"preset": "x", "tokenizer": "byte_pair"}, "must be left out where they are"),
         ({"new_words": 5}, "`new_words` must be left out without a `preset`"),
         ({"new_words": -5}, "`new_words` must be at least 0."),
+        ({"text_share": 0.0}, "`text_share` must be in (0, 1]. Received: 0.0."),
+        ({"text_share": 1.5}, "`text_share` must be in (0, 1]. Received: 1.5."),
+        (
+            {"text_share": 0.5, "files": ["de=a.txt"], "mix_exponent": 0.3},
+            "`text_share` must be left out with `mix_exponent`. Received: 0.5.",
+        ),
         ({"mix_exponent": 1.5}, "`mix_exponent` must be a finite number fro"),
         ({"mix_exponent": "nan"}, "`mix_exponent` must be a finite number"),
         (
@@ -471,6 +477,34 @@ def test_an_output_is_of_one_run_at_a_time(tmp_path):
         raise KeyboardInterrupt
     # It has no backup to go on from, and so it leaves nothing.
     assert os.listdir(tmp_path) == []
+
+
+def test_a_share_of_the_text_is_trained_on(tmp_path, monkeypatch):
+    words = [f"w{number:02}" for number in range(20)]
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join(f"{word} is a word." for word in words), "utf-8")
+    seen = []
+
+    def train(run, model, documents):
+        vocabulary = model.preprocessor.tokenizer.get_vocabulary()
+        texts = [text.decode()[:3] for text in documents.as_numpy_iterator()]
+        seen.append((vocabulary, texts))
+        return model
+
+    monkeypatch.setattr(pretraining, "train", train)
+    run = PretrainingRun(
+        files=(str(path),),
+        output=str(tmp_path / "preset"),
+        size="tiny",
+        objective="mlm",
+        vocabulary_size=300,
+        sequence_length=16,
+    )
+    for share in (1.0, 0.25):
+        pretraining.pretrain(run.changed(text_share=share), lambda line: None)
+    (vocabulary, texts), (same, some) = seen
+    assert vocabulary == same
+    assert texts == words and some == words[::4]
 
 
 class Killed(RuntimeError):

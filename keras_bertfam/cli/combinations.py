@@ -90,6 +90,11 @@ def check_together(run: Any) -> None:
         )
     if run.phases:
         _check_phases(run, name)
+    if run.text_share < 1 and (run.mix_exponent is not None or run.prepared):
+        other = "prepared corpora" if run.prepared else "`mix_exponent`"
+        raise ValueError(
+            f"`text_share` must be left out with {other}. Received: {run.text_share}."
+        )
     if run.preset is None and run.new_words:
         raise ValueError(
             "`new_words` must be left out without a `preset`, whose vocabulary "

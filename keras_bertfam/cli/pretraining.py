@@ -27,6 +27,7 @@ from keras_bertfam.cli.runs import (
     by_language,
 )
 from keras_bertfam.layers import read_documents, read_tokens, sample_corpora
+from keras_bertfam.layers.data.documents.reading import share_of_documents
 from keras_bertfam.layers.data.prepared.token_corpus import TokenCorpus
 from keras_bertfam.layers.data.rows.batches import full_batches
 from keras_bertfam.presets import folders, locks
@@ -78,6 +79,8 @@ def _pretrain(run, report):
         report(f"Learning a vocabulary of at most {run.vocabulary_size} tokens.")
     model = build(run, documents)
     model.recipe(report)
+    if run.text_share < 1:
+        documents = share_of_documents(documents, run.text_share)
     try:
         model = train(run, model, documents)
     except SystemExit:  # of `BackupAndResume`, when the run is told to end

@@ -108,6 +108,9 @@ class PretrainingRun:
         "Files are LANGUAGE=FILES, drawn by this power of their share of the text: .7 "
         "for BERT's languages, .3 for XLM-R's.",
     )
+    text_share: float = _setting(
+        1.0, "Of the documents to train on; the vocabulary is of all."
+    )
     one_per_file: bool = _setting(False, "A document is a whole file.")
     feature: str = _setting("text", "Field or column of the text.")
     encoding: str = _setting("utf-8", "Of the files.")
@@ -172,6 +175,10 @@ class PretrainingRun:
                     f"`{name}` must be at least {bound}. "
                     f"Received: {getattr(self, name)}."
                 )
+        if not 0 < self.text_share <= 1:
+            raise ValueError(
+                f"`text_share` must be in (0, 1]. Received: {self.text_share}."
+            )
         if self.seed >= 1 << 32:
             raise ValueError(f"`seed` must be below 2**32. Received: {self.seed}.")
         exponent = self.mix_exponent

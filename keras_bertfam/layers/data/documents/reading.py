@@ -152,6 +152,29 @@ def _checked(dataset):
     return check_documents(dataset, "source").map(to_utf8, **PARALLEL)
 
 
+@as_written
+def share_of_documents(documents: TFDataset, share: float) -> TFDataset:
+    """Keep a share of documents, spread evenly over all, the first among them.
+
+    Args:
+        documents: `tf.data.Dataset` of scalar strings, as of `read_documents`.
+        share: float in (0, 1].
+
+    Example: of ten documents a share of 0.3 keeps the numbers 0, 4 and 7.
+    """
+    documents = check_documents(documents)
+
+    def number(count, piece):
+        count += tf.cast(~continues(piece), tf.int64)
+        before, now = (
+            tf.math.ceil(tf.cast(n, tf.float64) * share) for n in (count - 1, count)
+        )
+        return count, (piece, now > before)
+
+    numbered = documents.scan(tf.constant(0, tf.int64), number)
+    return numbered.filter(lambda piece, kept: kept).map(lambda piece, kept: piece)
+
+
 def split_sentences(documents: TFTensor, break_lines: bool = True) -> TFRagged:
     """Split documents into sentences, in the graph.
 

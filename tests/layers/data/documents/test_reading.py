@@ -1,5 +1,7 @@
 import functools
 import importlib
+import itertools
+import math
 import warnings
 
 import keras_hub
@@ -21,6 +23,7 @@ from keras_bertfam.layers import (
 )
 from keras_bertfam.layers.data.documents.reading import (
     read_documents,
+    share_of_documents,
     shuffle_documents,
     split_sentences,
     tokenize_sentences,
@@ -97,6 +100,21 @@ def test_a_file_is_a_document(tmp_path):
     assert read(files, one_per_file=True) == ["one\ntwo\nthree", "four"]
     assert read([files], one_per_file=True) == ["one\ntwo\nthree", "four"]
     assert read(files) == ["one", "two", "three", "four"]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 1.0])
+def test_a_share_of_whole_documents(share):
+    pieces = [f"{mark}{n}" for n in range(100) for mark in ("", "\0", "\0")]
+    documents = tf.data.Dataset.from_tensor_slices(pieces)
+    found = [*share_of_documents(documents, share).as_numpy_iterator()]
+    texts = [piece.decode() for piece in found]
+    kept = [n for n in range(100) if math.ceil((n + 1) * share) > math.ceil(n * share)]
+    assert texts == [p for p in pieces if int(p.strip("\0")) in kept]
+    assert kept[0] == 0 and len(kept) == 100 * share
+    assert {b - a for a, b in itertools.pairwise(kept)} <= {
+        int(1 / share),
+        -int(-1 // share),
+    }
 
 
 def test_pieces_are_shuffled_as_one_document():
