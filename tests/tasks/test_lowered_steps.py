@@ -1,4 +1,4 @@
-"""Training steps under JAX, lowered for devices that aren't here."""
+"""Training steps, lowered for devices that aren't here, or as XLA is given them."""
 
 import functools
 
@@ -10,7 +10,7 @@ from keras_bertfam.layers.attention.jax_kernels import lowered_for
 from tests import tiny_families
 from tests.marks import in_ci
 
-pytestmark = pytest.mark.skipif(
+on_jax = pytest.mark.skipif(
     keras.backend.backend() != "jax", reason="only JAX lowers for other devices"
 )
 # Not 128, which is the width of what a TPU's kernel says of each query.
@@ -84,6 +84,7 @@ def lowered_step(platform, family, packed, attention_dropout=0.0):
     return exported.mlir_module()
 
 
+@on_jax
 @pytest.mark.parametrize("family", in_ci(tiny_families.FAMILIES, "Bert", "T5"))
 @pytest.mark.parametrize("platform", KERNELS)
 def test_a_training_step_is_lowered(platform, family, monkeypatch):
@@ -105,9 +106,32 @@ def test_a_training_step_is_lowered(platform, family, monkeypatch):
         assert "callback" not in text, packed
 
 
+@on_jax
 def test_a_training_step_with_dropout_is_lowered():
     for platform, kernel in KERNELS.items():
         text = lowered_step(platform, "Bert", True, attention_dropout=0.1)
         assert kernel not in text
         assert SCORES in text
         assert "xf64>" not in text
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="of TensorFlow's functions"
+)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", in_ci(tiny_families.FAMILIES, "Bert", "T5"))
+def test_a_compiled_step_of_tensorflow_stays_on_its_device(family):
+    import tensorflow as tf
+
+    task = task_of(family)
+    task.optimizer.build(task.trainable_variables)
+    step = tf.function(task.train_step, jit_compile=True, autograph=False)
+    kinds = (False,) if family in RELATIVE else (False, True)
+    for packed in kinds:
+        for _ in range(2):  # the second batch is no new program
+            batch = tf.nest.map_structure(tf.constant, batch_of(family, packed))
+            text = step.experimental_get_compiler_ir(batch)(stage="hlo")
+        assert "bf16[" in text
+        assert "f64[" not in text, packed
+        assert "custom_call_target" not in text, packed
+    assert step.experimental_get_tracing_count() == len(kinds)
