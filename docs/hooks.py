@@ -1,14 +1,17 @@
-"""What `mkdocs` makes of more than Markdown: tutorials, their notebooks, colours.
+"""What `mkdocs` makes of more than Markdown: tutorials, notebooks, pictures, colours.
 
 A tutorial is a script of cells, which begin with `# %%`; those with `# %% [markdown]`
 are text in comments. It becomes a page and a notebook beside the script itself. After
 a cell that writes `"gallery/NAME"` the page shows that file, once `make docs-gallery`
-has made it.
+has made it. A paper's page begins with a picture of `objectives.py`.
 """
 
+import functools
+import importlib.util
 import json
 import pathlib
 import re
+import sys
 
 from mkdocs.structure.files import File
 from pygments.formatters import HtmlFormatter
@@ -36,6 +39,24 @@ def on_files(files, config):
         files.append(File.generated(config, uri, abs_src_path=str(picture)))
     files.append(File.generated(config, "pygments.css", content=colours()))
     return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Put a paper's picture before the first section of its page."""
+    folder, _, name = page.file.src_uri.rpartition("/")
+    if folder != "papers" or name == "index.md":
+        return markdown
+    head, mark, rest = markdown.partition("\n## ")
+    return f"{head}\n{objectives().figure(page.file.name)}\n{mark}{rest}"
+
+
+@functools.cache
+def objectives():
+    """The script of the pictures. It imports the library, which takes seconds."""
+    spec = importlib.util.spec_from_file_location("objectives", DOCS / "objectives.py")
+    module = sys.modules["objectives"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def cells(script):

@@ -69,6 +69,9 @@ def test_the_site_builds_strictly(tmp_path):
     for page in pages:
         html = page.read_text("utf-8")
         assert not loaded.findall(html) + styles.findall(html), page
+    for page in {*PAPERS} - {"papers/index.md"}:
+        html = (tmp_path / page).with_suffix(".html").read_text("utf-8")
+        assert html.count('<figure class="objective"><svg') == 1, page
     built = (tmp_path / "api" / "layers.html").read_text("utf-8")
     assert "<strong>Call arguments:</strong>" in built
     assert 'id="keras_bertfam.layers.corruption.MaskTokens"' in built
