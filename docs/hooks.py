@@ -18,9 +18,21 @@ from pygments.formatters import HtmlFormatter
 
 DOCS = pathlib.Path(__file__).parent
 PICTURES = DOCS.parent / "build" / "gallery"
-# These have pictures, and no notebooks.
-GALLERY = ("gallery.py", "senses.py")
-SCRIPTS = ("tutorials/*.py", *GALLERY)
+# It needs a model that comes with the extra `bench`.
+WITHOUT_NOTEBOOK = ("senses.py",)
+SCRIPTS = ("tutorials/*.py", "gallery.py", "senses.py")
+# What notebooks need beside the library.
+EXTRAS = {"classify": "[evaluation]", "gallery": "[analysis]", "search": "[retrieval]"}
+INSTALL = """\
+# Installs the library where it isn't there, as in a new Colab.
+import importlib.util
+import subprocess
+import sys
+
+if importlib.util.find_spec("keras_bertfam") is None:
+    # From a checkout, the last argument is its folder, as in "./[analysis]".
+    command = [sys.executable, "-m", "pip", "install", "-q", "keras-bertfam{extras}"]
+    subprocess.run(command, check=True)"""
 _CELL = re.compile(r"^# %%( \[markdown\])?\n", re.MULTILINE)
 _PICTURE = re.compile(r'"gallery/([\w.-]+)"')
 
@@ -31,8 +43,8 @@ def on_files(files, config):
         name = script.relative_to(DOCS).with_suffix("").as_posix()
         page = as_page(parts, script.stem)
         files.append(File.generated(config, f"{name}.md", content=page))
-        if script.parent != DOCS:
-            notebook = json.dumps(as_notebook(parts), indent=1)
+        if script.name not in WITHOUT_NOTEBOOK:
+            notebook = json.dumps(as_notebook(parts, script.stem), indent=1)
             files.append(File.generated(config, f"{name}.ipynb", content=notebook))
     for picture in sorted(PICTURES.glob("*")):
         uri = f"gallery/{picture.name}"
@@ -76,7 +88,7 @@ def as_page(parts, stem):
     for kind, text in parts:
         blocks.append(text if kind == "markdown" else f"```python\n{text}\n```")
         blocks += [_shown(name) for name in _PICTURE.findall(text) if kind == "code"]
-    if f"{stem}.py" not in GALLERY:
+    if f"{stem}.py" not in WITHOUT_NOTEBOOK:
         links = f"*As [a notebook]({stem}.ipynb), or [a script]({stem}.py).*"
         blocks.insert(1, links)
     return "\n\n".join(blocks) + "\n"
@@ -90,13 +102,18 @@ def _shown(name):
     return f"![{name}](gallery/{name})"
 
 
-def as_notebook(parts):
-    """A notebook of format 4.5, which Jupyter and Colab open."""
+def as_notebook(parts, stem):
+    """A notebook of format 4.5, which Jupyter and Colab open.
+
+    Its first code cell installs the library; the other cells are the script's.
+    """
+    install = INSTALL.format(extras=EXTRAS.get(stem, ""))
+    parts = [parts[0], ("code", install), *parts[1:]]
     made = []
     for number, (kind, text) in enumerate(parts):
         cell = {"cell_type": kind, "id": f"cell-{number}", "metadata": {}}
         if kind == "markdown":  # to the pages beside it
-            text = re.sub(r"(\]\([\w./]+)\.md\)", r"\1.html)", text)
+            text = re.sub(r"(\]\([\w./]+)\.md([#)])", r"\1.html\2", text)
         cell["source"] = text.splitlines(keepends=True)
         if kind == "code":
             cell |= {"execution_count": None, "outputs": []}
