@@ -34,6 +34,8 @@ if importlib.util.find_spec("keras_bertfam") is None:
     command = [sys.executable, "-m", "pip", "install", "-q", "keras-bertfam{extras}"]
     subprocess.run(command, check=True)"""
 _CELL = re.compile(r"^# %%( \[markdown\])?\n", re.MULTILINE)
+# Of the picture of a paper's page.
+PLACE = "<!-- picture -->"
 _PICTURE = re.compile(r'"gallery/([\w.-]+)"')
 
 
@@ -54,12 +56,23 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Put a paper's picture before the first section of its page."""
-    folder, _, name = page.file.src_uri.rpartition("/")
-    if folder != "papers" or name == "index.md":
+    """Give a paper's page a place for its picture, before the first section."""
+    if not is_of_a_paper(page):
         return markdown
     head, mark, rest = markdown.partition("\n## ")
-    return f"{head}\n{objectives().figure(page.file.name)}\n{mark}{rest}"
+    text = f"<figcaption>{objectives().caption(page.file.name)}</figcaption>"
+    return f'{head}\n<figure class="objective">{PLACE}{text}</figure>\n{mark}{rest}'
+
+
+def on_post_page(output, page, config):
+    """Put the picture there, late enough that its words aren't what search finds."""
+    if not is_of_a_paper(page):
+        return output
+    return output.replace(PLACE, objectives().drawn(page.file.name))
+
+
+def is_of_a_paper(page):
+    return page.file.src_uri.startswith("papers/") and page.file.name != "index"
 
 
 @functools.cache
@@ -69,6 +82,16 @@ def objectives():
     module = sys.modules["objectives"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def on_post_build(config):
+    """Make a script of what is searched, which pages can load from the disk."""
+    folder = pathlib.Path(config.site_dir) / "search"
+    index = folder / "search_index.json"
+    text = f"window.search_index = {index.read_text('utf-8')};\n"
+    index.with_suffix(".js").write_text(text, "utf-8")
+    index.unlink()
+    (folder / "worker.js").unlink()
 
 
 def cells(script):

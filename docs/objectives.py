@@ -1001,6 +1001,11 @@ def draw(picture: Picture) -> str:
     )
 
 
+def drawn(name: str) -> str:
+    """Draw the picture of a page."""
+    return draw(PICTURES[name]())
+
+
 def described(picture: Picture) -> str:
     """Say in words what a picture shows: its alternative text."""
     said = (said_of(band) for block in picture for band in block)
@@ -1024,14 +1029,9 @@ def said_of(band: Band) -> str:
 
 
 def caption(name: str) -> str:
-    return " ".join(inspect.getdoc(PICTURES[name]).split())
-
-
-def figure(name: str) -> str:
-    """Make the picture of a page, with its caption, as a line of HTML."""
-    text = f"<figcaption>{html.escape(caption(name))}</figcaption>"
-    return f'<figure class="objective">{draw(PICTURES[name]())}{text}</figure>'
+    """Say what the picture of a page is about, as HTML."""
+    return html.escape(" ".join(inspect.getdoc(PICTURES[name]).split()))
 
 
 if __name__ == "__main__":
-    print(draw(PICTURES[sys.argv[1]]()))
+    print(drawn(sys.argv[1]))

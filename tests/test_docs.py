@@ -18,6 +18,7 @@ from keras_bertfam import layers, models, optimizers, tasks
 from keras_bertfam.cli.app import app
 from keras_bertfam.presets.families import BACKBONES
 from tests.checkout import ROOT
+from tests.chromium import Chromium
 from tests.test_documented_code import BLOCK, files, no_uploads  # noqa: F401
 
 DOCS = ROOT / "docs"
@@ -58,16 +59,22 @@ NOTEBOOKS = {
 }
 
 
-@pytest.mark.slow
-def test_the_site_builds_strictly(tmp_path):
-    """Links and anchors inside of it are checked by the build."""
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site; links and anchors inside of it are checked by the build."""
     pytest.importorskip("mkdocstrings_handlers.python")
+    folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
     done = subprocess.run(
-        [*command, "--site-dir", tmp_path], cwd=ROOT, capture_output=True, text=True
+        [*command, "--site-dir", folder], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    pages = [*tmp_path.rglob("*.html")]
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_builds_strictly(site):
+    pages = [*site.rglob("*.html")]
     assert len(pages) > len(PAGES)
     loaded = re.compile(r"<(?:script|img|iframe)[^>]*\ssrc=\"(https?:[^\"]*)\"")
     styles = re.compile(r"<link[^>]*\shref=\"(https?:[^\"]*)\"[^>]*stylesheet")
@@ -75,11 +82,42 @@ def test_the_site_builds_strictly(tmp_path):
         html = page.read_text("utf-8")
         assert not loaded.findall(html) + styles.findall(html), page
     for page in {*PAPERS} - {"papers/index.md"}:
-        html = (tmp_path / page).with_suffix(".html").read_text("utf-8")
+        html = (site / page).with_suffix(".html").read_text("utf-8")
         assert html.count('<figure class="objective"><svg') == 1, page
-    built = (tmp_path / "api" / "layers.html").read_text("utf-8")
+    built = (site / "api" / "layers.html").read_text("utf-8")
     assert "<strong>Call arguments:</strong>" in built
     assert 'id="keras_bertfam.layers.corruption.MaskTokens"' in built
+
+
+@pytest.mark.slow("release")
+def test_search_from_the_disk(site, tmp_path):
+    """Without a server, and without the words of pictures."""
+    browser = Chromium(tmp_path)
+    try:
+        browser.open(site / "papers" / "bert.html")
+        browser.click("[data-bs-target='#mkdocs_search_modal']")
+        browser.wait_for("document.activeElement.id === 'mkdocs-search-query'")
+        found = "[...document.querySelectorAll('#mkdocs-search-results a')]"
+        for text, title, place in (
+            ("MaskTok", "layers: MaskTokens", "layers.corruption.MaskTokens"),
+            ("span boundary", "SpanBERT", "papers/spanbert.html"),
+            ("howls", None, None),  # of the pictures' text
+        ):
+            browser.run(
+                f"document.activeElement.value = {text!r};"
+                "document.activeElement.dispatchEvent(new Event('input'))"
+            )
+            if title is None:
+                browser.wait_for("document.body.innerText.includes('No results')")
+                continue
+            browser.wait_for(f"{found}.some(a => a.textContent === {title!r})")
+            [link] = browser.run(
+                f"{found}.filter(a => a.textContent === {title!r}).map(a => a.href)"
+            )
+            assert link.startswith("file:") and link.endswith(place)
+        assert not browser.complaints()
+    finally:
+        browser.close()
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -67,33 +67,36 @@ def test_it_stands_before_the_first_section(objectives, monkeypatch):
     monkeypatch.setattr(hooks, "objectives", lambda: objectives)
     text = (DOCS / "papers" / "gpt.md").read_text("utf-8")
 
-    def made(uri):
+    def page(uri):
         file = types.SimpleNamespace(src_uri=uri, name=uri.split("/")[-1][:-3])
-        page = types.SimpleNamespace(file=file)
-        return hooks.on_page_markdown(text, page, config=None, files=None)
+        return types.SimpleNamespace(file=file)
+
+    def made(uri):
+        return hooks.on_page_markdown(text, page(uri), config=None, files=None)
 
     assert made("papers/index.md") == made("quick_start.md") == text
     shown = made("papers/gpt.md")
-    figure = objectives.figure("gpt")
-    assert shown.replace(f"\n{figure}\n", "") == text
+    (figure,) = re.findall(r"\n<figure .*</figure>\n", shown)
+    assert shown.replace(figure, "") == text
     assert shown.index("# GPT") < shown.index(figure) < shown.index("\n## ")
-    assert "\n" not in figure  # Markdown would read on
+    whole = hooks.on_post_page(shown, page("papers/gpt.md"), config=None)
+    svg = objectives.drawn("gpt")
+    assert whole == shown.replace(hooks.PLACE, svg) and svg in whole
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_what_is_drawn(objectives, name):
     """Well-formed, small, in the page's colours, described, and nothing is cut off."""
-    figure = objectives.figure(name)
-    assert len(figure) < 9000
-    svg, caption = ElementTree.fromstring(figure)
-    assert len(caption.text) > 60
+    drawn = objectives.drawn(name)
+    assert len(drawn) < 9000 and len(objectives.caption(name)) > 60
+    svg = ElementTree.fromstring(drawn)
     space = "{http://www.w3.org/2000/svg}"
     (title,) = svg.findall(f"{space}title")
     width, height = map(float, svg.get("viewBox").split()[2:])
     assert 0.72 * width <= 366  # what a narrow page has
     assert svg.get("role") == "img" and not svg.findall(f".//{space}rect")
-    assert not re.search(r"#[0-9a-f]{3}|rgb|hsl", figure)
+    assert not re.search(r"#[0-9a-f]{3}|rgb|hsl", drawn)
     for element in svg.iter():
         assert element.get("fill", "none") in ("none", "currentColor")
         assert element.get("stroke", "none") in ("none", "currentColor")
@@ -149,7 +152,7 @@ def test_targets_restore_the_text(rows_of, name):
 
 def test_replaced_tokens(objectives, rows_of):
     again = load("objectives")
-    assert again.figure("electra") == objectives.figure("electra")
+    assert again.drawn("electra") == objectives.drawn("electra")
     rows = dict(rows_of("electra"))
     replaced = [
         str(int(a != b))
