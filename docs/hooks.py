@@ -91,7 +91,7 @@ def on_post_build(config):
     text = f"window.search_index = {index.read_text('utf-8')};\n"
     index.with_suffix(".js").write_text(text, "utf-8")
     index.unlink()
-    (folder / "worker.js").unlink()
+    (folder / "worker.js").unlink(missing_ok=True)
 
 
 def cells(script):

@@ -1019,11 +1019,15 @@ def said_of(band: Band) -> str:
         case Boxes(boxes):
             return ", ".join(box.text for box in boxes)
         case Row(label, cells):
-            if any(cell.text for cell in cells):
-                words = " ".join(cell.text or "-" for cell in cells)
-            else:
-                names = {"seen": "1", "unseen": "0", "gap": " "}
-                words = "".join(names[cell.kind] for cell in cells)
+            words = " ".join(cell.text or "-" for cell in cells)
+            if not any(cell.text for cell in cells):
+                filled = [n for n, cell in enumerate(cells, 1) if cell.kind == "seen"]
+                which = " ".join(map(str, filled)) or "none"
+                every = len(filled) == len(cells)
+                words = f"filled {'all' if every else which} of {len(cells)}"
+                # Without labels there are too many to say; their names and the caption
+                # tell what they are.
+                return f"{label}: {words}" if label else ""
             return f"{label}: {words}" if label else words
     return ""
 

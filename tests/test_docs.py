@@ -322,7 +322,7 @@ def test_notebook_runs(name, tmp_path, monkeypatch):
     for kind, code in notebook_of(name):
         if kind == "code":
             code = re.sub(r"epochs=\d+", "epochs=1", code)
-            code = code.replace("documentation()", "documentation()[:20]")
-            code = code.replace("docstrings(packages)", "docstrings(packages)[::5]")
+            code = code.replace("documentation()", "documentation()[:8]")
+            code = code.replace("docstrings(packages)", "docstrings(packages)[::15]")
             exec(compile(code, name, "exec"), names)
     assert [*tmp_path.iterdir()]

@@ -114,7 +114,7 @@ def test_what_is_drawn(objectives, name):
             anchor = group.get("text-anchor", "start")
             left = {"start": 0, "middle": long / 2, "end": long}[anchor]
             assert 0 <= float(text.get("x")) - left <= width - long
-            assert text.text in title.text
+            assert text.text in title.text  # the alternative text
 
 
 def test_masks_are_the_layers(objectives, rows_of):
