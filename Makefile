@@ -87,7 +87,7 @@ format: $(VENV)/.with-dev ## Apply the formatting.
 
 .PHONY: docs
 docs: $(VENV)/.with-dev ## Build the site of docs/ into build/site.
-	$(run) -m mkdocs build --strict --quiet
+	TF_CPP_MIN_LOG_LEVEL=3 $(run) -m mkdocs build --strict --quiet
 
 .PHONY: docs-gallery
 docs-gallery: $(VENV)/.with-dev $(VENV)/.with-bench ## Make the pictures of the site's gallery, and the site.

@@ -3,9 +3,12 @@
 #
 # Pictures of trained models, each made by the code above it. The model here is tiny and
 # has read Python's documentation for some seconds: what is to be seen is what can be
-# looked at, not how good a model gets. Pictures need the extra `analysis`.
+# looked at, not how good a model gets. Pictures need the extra `analysis`. What each
+# function tells is in [Fine-tuning](fine_tuning.md#look-inside).
 
 # %%
+import pathlib
+
 import tensorflow as tf
 
 import keras_bertfam
@@ -25,6 +28,7 @@ backbone = models.BertBackbone(
 )
 model = tasks.MaskedLM(backbone, preprocessor)
 model.compile(learning_rate=5e-3, warmup_steps=0.1)
+pathlib.Path("gallery").mkdir(exist_ok=True)
 
 # %% [markdown]
 # ## Training

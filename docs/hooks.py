@@ -1,24 +1,41 @@
-"""What `mkdocs` makes of more than Markdown: tutorials, their notebooks, colours.
+"""What `mkdocs` makes of more than Markdown: tutorials, notebooks, pictures, colours.
 
 A tutorial is a script of cells, which begin with `# %%`; those with `# %% [markdown]`
 are text in comments. It becomes a page and a notebook beside the script itself. After
 a cell that writes `"gallery/NAME"` the page shows that file, once `make docs-gallery`
-has made it.
+has made it. A paper's page begins with a picture of `objectives.py`.
 """
 
+import functools
+import importlib.util
 import json
 import pathlib
 import re
+import sys
 
 from mkdocs.structure.files import File
 from pygments.formatters import HtmlFormatter
 
 DOCS = pathlib.Path(__file__).parent
 PICTURES = DOCS.parent / "build" / "gallery"
-# These have pictures, and no notebooks.
-GALLERY = ("gallery.py", "senses.py")
-SCRIPTS = ("tutorials/*.py", *GALLERY)
+# It needs a model that comes with the extra `bench`.
+WITHOUT_NOTEBOOK = ("senses.py",)
+SCRIPTS = ("tutorials/*.py", "gallery.py", "senses.py")
+# What notebooks need beside the library.
+EXTRAS = {"classify": "[evaluation]", "gallery": "[analysis]", "search": "[retrieval]"}
+INSTALL = """\
+# Installs the library where it isn't there, as in a new Colab.
+import importlib.util
+import subprocess
+import sys
+
+if importlib.util.find_spec("keras_bertfam") is None:
+    # From a checkout, the last argument is its folder, as in "./[analysis]".
+    command = [sys.executable, "-m", "pip", "install", "-q", "keras-bertfam{extras}"]
+    subprocess.run(command, check=True)"""
 _CELL = re.compile(r"^# %%( \[markdown\])?\n", re.MULTILINE)
+# Of the picture of a paper's page.
+PLACE = "<!-- picture -->"
 _PICTURE = re.compile(r'"gallery/([\w.-]+)"')
 
 
@@ -28,14 +45,53 @@ def on_files(files, config):
         name = script.relative_to(DOCS).with_suffix("").as_posix()
         page = as_page(parts, script.stem)
         files.append(File.generated(config, f"{name}.md", content=page))
-        if script.parent != DOCS:
-            notebook = json.dumps(as_notebook(parts), indent=1)
+        if script.name not in WITHOUT_NOTEBOOK:
+            notebook = json.dumps(as_notebook(parts, script.stem), indent=1)
             files.append(File.generated(config, f"{name}.ipynb", content=notebook))
     for picture in sorted(PICTURES.glob("*")):
         uri = f"gallery/{picture.name}"
         files.append(File.generated(config, uri, abs_src_path=str(picture)))
     files.append(File.generated(config, "pygments.css", content=colours()))
     return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Give a paper's page a place for its picture, before the first section."""
+    if not is_of_a_paper(page):
+        return markdown
+    head, mark, rest = markdown.partition("\n## ")
+    text = f"<figcaption>{objectives().caption(page.file.name)}</figcaption>"
+    return f'{head}\n<figure class="objective">{PLACE}{text}</figure>\n{mark}{rest}'
+
+
+def on_post_page(output, page, config):
+    """Put the picture there, late enough that its words aren't what search finds."""
+    if not is_of_a_paper(page):
+        return output
+    return output.replace(PLACE, objectives().drawn(page.file.name))
+
+
+def is_of_a_paper(page):
+    return page.file.src_uri.startswith("papers/") and page.file.name != "index"
+
+
+@functools.cache
+def objectives():
+    """The script of the pictures. It imports the library, which takes seconds."""
+    spec = importlib.util.spec_from_file_location("objectives", DOCS / "objectives.py")
+    module = sys.modules["objectives"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def on_post_build(config):
+    """Make a script of what is searched, which pages can load from the disk."""
+    folder = pathlib.Path(config.site_dir) / "search"
+    index = folder / "search_index.json"
+    text = f"window.search_index = {index.read_text('utf-8')};\n"
+    index.with_suffix(".js").write_text(text, "utf-8")
+    index.unlink()
+    (folder / "worker.js").unlink(missing_ok=True)
 
 
 def cells(script):
@@ -55,7 +111,7 @@ def as_page(parts, stem):
     for kind, text in parts:
         blocks.append(text if kind == "markdown" else f"```python\n{text}\n```")
         blocks += [_shown(name) for name in _PICTURE.findall(text) if kind == "code"]
-    if f"{stem}.py" not in GALLERY:
+    if f"{stem}.py" not in WITHOUT_NOTEBOOK:
         links = f"*As [a notebook]({stem}.ipynb), or [a script]({stem}.py).*"
         blocks.insert(1, links)
     return "\n\n".join(blocks) + "\n"
@@ -69,13 +125,18 @@ def _shown(name):
     return f"![{name}](gallery/{name})"
 
 
-def as_notebook(parts):
-    """A notebook of format 4.5, which Jupyter and Colab open."""
+def as_notebook(parts, stem):
+    """A notebook of format 4.5, which Jupyter and Colab open.
+
+    Its first code cell installs the library; the other cells are the script's.
+    """
+    install = INSTALL.format(extras=EXTRAS.get(stem, ""))
+    parts = [parts[0], ("code", install), *parts[1:]]
     made = []
     for number, (kind, text) in enumerate(parts):
         cell = {"cell_type": kind, "id": f"cell-{number}", "metadata": {}}
         if kind == "markdown":  # to the pages beside it
-            text = re.sub(r"(\]\([\w./]+)\.md\)", r"\1.html)", text)
+            text = re.sub(r"(\]\([\w./]+)\.md([#)])", r"\1.html\2", text)
         cell["source"] = text.splitlines(keepends=True)
         if kind == "code":
             cell |= {"execution_count": None, "outputs": []}

@@ -18,6 +18,7 @@ from keras_bertfam import layers, models, optimizers, tasks
 from keras_bertfam.cli.app import app
 from keras_bertfam.presets.families import BACKBONES
 from tests.checkout import ROOT
+from tests.chromium import Chromium
 from tests.test_documented_code import BLOCK, files, no_uploads  # noqa: F401
 
 DOCS = ROOT / "docs"
@@ -49,29 +50,74 @@ def hooks():
     return module
 
 
-def scripts():
-    return [DOCS / "tutorials" / f"{name}.py" for name in ("pretrain", "classify")]
+# Scripts that are pages and notebooks, and the guides that they belong to.
+NOTEBOOKS = {
+    "tutorials/pretrain.py": "quick_start.md",
+    "tutorials/classify.py": "fine_tuning.md",
+    "tutorials/search.py": "fine_tuning.md",
+    "gallery.py": "fine_tuning.md",
+}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site; links and anchors inside of it are checked by the build."""
+    pytest.importorskip("mkdocstrings_handlers.python")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    done = subprocess.run(
+        [*command, "--site-dir", folder], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
 
 
 @pytest.mark.slow
-def test_the_site_builds_strictly(tmp_path):
-    """Links and anchors inside of it are checked by the build."""
-    pytest.importorskip("mkdocstrings_handlers.python")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
-    done = subprocess.run(
-        [*command, "--site-dir", tmp_path], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    pages = [*tmp_path.rglob("*.html")]
+def test_the_site_builds_strictly(site):
+    pages = [*site.rglob("*.html")]
     assert len(pages) > len(PAGES)
     loaded = re.compile(r"<(?:script|img|iframe)[^>]*\ssrc=\"(https?:[^\"]*)\"")
     styles = re.compile(r"<link[^>]*\shref=\"(https?:[^\"]*)\"[^>]*stylesheet")
     for page in pages:
         html = page.read_text("utf-8")
         assert not loaded.findall(html) + styles.findall(html), page
-    built = (tmp_path / "api" / "layers.html").read_text("utf-8")
+    for page in {*PAPERS} - {"papers/index.md"}:
+        html = (site / page).with_suffix(".html").read_text("utf-8")
+        assert html.count('<figure class="objective"><svg') == 1, page
+    built = (site / "api" / "layers.html").read_text("utf-8")
     assert "<strong>Call arguments:</strong>" in built
     assert 'id="keras_bertfam.layers.corruption.MaskTokens"' in built
+
+
+@pytest.mark.slow("release")
+def test_search_from_the_disk(site, tmp_path):
+    """Without a server, and without the words of pictures."""
+    browser = Chromium(tmp_path)
+    try:
+        browser.open(site / "papers" / "bert.html")
+        browser.click("[data-bs-target='#mkdocs_search_modal']")
+        browser.wait_for("document.activeElement.id === 'mkdocs-search-query'")
+        found = "[...document.querySelectorAll('#mkdocs-search-results a')]"
+        for text, title, place in (
+            ("MaskTok", "layers: MaskTokens", "layers.corruption.MaskTokens"),
+            ("span boundary", "SpanBERT", "papers/spanbert.html"),
+            ("howls", None, None),  # of the pictures' text
+        ):
+            browser.run(
+                f"document.activeElement.value = {text!r};"
+                "document.activeElement.dispatchEvent(new Event('input'))"
+            )
+            if title is None:
+                browser.wait_for("document.body.innerText.includes('No results')")
+                continue
+            browser.wait_for(f"{found}.some(a => a.textContent === {title!r})")
+            [link] = browser.run(
+                f"{found}.filter(a => a.textContent === {title!r}).map(a => a.href)"
+            )
+            assert link.startswith("file:") and link.endswith(place)
+        assert not browser.complaints()
+    finally:
+        browser.close()
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -169,21 +215,29 @@ def test_messages_are_those_of_the_code():
         assert any(part in each for each in said), part
 
 
-def test_notebooks():
-    module = hooks()
-    for script in scripts():
-        text = script.read_text("utf-8")
-        cells = module.cells(text)
-        assert cells[0][0] == "markdown" and cells[0][1].startswith("# ")
-        notebook = json.loads(json.dumps(module.as_notebook(cells)))
-        sources = ["".join(cell["source"]) for cell in notebook["cells"]]
-        code = [
-            s for s, (kind, _) in zip(sources, cells, strict=True) if kind == "code"
-        ]
-        assert ast.dump(ast.parse("\n".join(code))) == ast.dump(ast.parse(text))
-        page = module.as_page(cells, script.stem)
-        assert f"[a notebook]({script.stem}.ipynb)" in page
-        assert BLOCK.findall(page) == [f"{part}\n" for part in code]
+def notebook_of(name):
+    """The sources of a notebook's cells, by their kinds, as Jupyter reads them."""
+    module, script = hooks(), DOCS / name
+    cells = module.cells(script.read_text("utf-8"))
+    notebook = json.loads(json.dumps(module.as_notebook(cells, script.stem)))
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    return [(c["cell_type"], "".join(c["source"])) for c in notebook["cells"]]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebooks(name):
+    module, script = hooks(), DOCS / name
+    text, cells = script.read_text("utf-8"), module.cells(script.read_text("utf-8"))
+    assert cells[0][0] == "markdown" and cells[0][1].startswith("# ")
+    install, *code = [part for kind, part in notebook_of(name) if kind == "code"]
+    assert install.startswith("# Installs") and "keras-bertfam" in install
+    assert ast.dump(ast.parse("\n".join(code))) == ast.dump(ast.parse(text))
+    said = "".join(part for kind, part in notebook_of(name) if kind == "markdown")
+    assert ".md" not in said and ".html" in said  # links to the site's pages
+    page = module.as_page(cells, script.stem)
+    assert f"[a notebook]({script.stem}.ipynb)" in page
+    assert BLOCK.findall(page) == [f"{part}\n" for part in code]
+    assert f"({name.removesuffix('.py')}.md)" in text_of(NOTEBOOKS[name])
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -257,14 +311,18 @@ def test_page(page, files, tmp_path, monkeypatch):  # noqa: F811
         exec(compile(shrunk(block), page, "exec"), names)
 
 
-@pytest.mark.slow("release")
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager_steps")
-def test_tutorials(tmp_path, monkeypatch):
+@pytest.mark.filterwarnings("ignore:.*was loaded in part")  # heads are new
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebook_runs(name, tmp_path, monkeypatch):
+    """From top to bottom, alone in a folder; with less text and fewer steps."""
     monkeypatch.chdir(tmp_path)
-    for script in scripts():
-        code = re.sub(r"epochs=\d+", "epochs=1", script.read_text("utf-8"))
-        code = code.replace("python_documentation()", "python_documentation()[:20]")
-        code = code.replace("list(train[0])", "list(train[0][:64])")
-        code = code.replace("list(train[1])", "list(train[1][:64])")
-        exec(compile(code, script.name, "exec"), {})
-    assert (tmp_path / "python_packages" / "task.json").exists()
+    names = {}
+    for kind, code in notebook_of(name):
+        if kind == "code":
+            code = re.sub(r"epochs=\d+", "epochs=1", code)
+            code = code.replace("documentation()", "documentation()[:8]")
+            code = code.replace("docstrings(packages)", "docstrings(packages)[::15]")
+            exec(compile(code, name, "exec"), names)
+    assert [*tmp_path.iterdir()]

@@ -3,7 +3,8 @@
 #
 # From text to a model that fills in masks, on text that every Python has: its own
 # documentation, 65,000 words. On two cores it takes a few minutes; nothing is
-# downloaded. What is learned here is used in [Fine-tune and serve](classify.md).
+# downloaded. [Quick start](../quick_start.md) has the same for text of your own, and
+# [Fine-tune and serve](classify.md) what can come next.
 
 # %% [markdown]
 # ## Text
