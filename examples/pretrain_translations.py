@@ -11,25 +11,19 @@ KERAS_BACKEND to choose the backend.
 
 import typer
 
-from keras_bertfam import tasks
 from keras_bertfam.cli import building, options, pretraining
 
 
 def main(run):
     """Pre-train by masking texts of one language, and pairs of two on both sides."""
     documents = pretraining.begin(run)
-    tokenizer = building.make_tokenizer(run, documents)
-    preprocessor = tasks.MaskedLMPreprocessor(
-        tokenizer, run.sequence_length, seed=run.seed
-    )
-    backbone = building.make_backbone(run, tokenizer)
-    model = tasks.MaskedLM(backbone, preprocessor)
-    building.compiled(run, model)
+    # With `family="xlm"` the encoder has a vector of each language.
+    model = building.build(run, documents)
     pretraining.train(run, model, documents)
     return model
 
 
-command = options.takes_a_run(main, family="roberta", output="my_xlm", mix_exponent=0.7)
+command = options.takes_a_run(main, family="xlm", output="my_xlm", mix_exponent=0.7)
 
 if __name__ == "__main__":
     typer.run(command)

@@ -167,6 +167,9 @@ def test_translations_beside_texts(text_file, tmp_path):
     assert run.packing == "translations"
     documents = pretraining.read_corpora(run)
     texts = {*documents.corpora["en+is"].as_numpy_iterator()}
+    assert run.languages() is None
+    run = run.changed(family="xlm", size="tiny", files=files[-1:], packing=None)
+    assert (run.languages(), run.packing) == (["en"], "translations")
     pair = mark_languages({"en": "the sea was blue", "is": "hafið var blátt"})
     assert texts == {pair.numpy()}
     assert next(iter(documents.corpora["en"])).numpy().startswith(b"\x1een\x1e")

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import difflib
+import itertools
 import os
 import types
 import typing
@@ -168,6 +169,8 @@ class PretrainingRun:
             if any(len(languages_of(name)) > 1 for name in by_language(self.files)):
                 self.packing = self.packing or "translations"
                 check_choice("packing", self.packing, ["translations"])
+            if self.languages():
+                self.packing = self.packing or "translations"
         packings = OBJECTIVES[self.objective_name].packings
         check_choice("packing", self.packing, (None, *packings))
         least = {"accumulate": 1, "batch_size": 1, "epochs": 1, "sequence_length": 3}
@@ -195,6 +198,16 @@ class PretrainingRun:
         if self.mix_exponent is None:
             return [*self.files]
         return [path for each in by_language(self.files).values() for path in each]
+
+    def languages(self) -> list[str] | None:
+        """List the languages of which a new encoder has vectors, if any, as XLM."""
+        if self.mix_exponent is None or self.preset or self.objective_name != "mlm":
+            return None
+        size = FAMILIES[self.family].sizes[self.published_size()[0]]
+        if not size.arguments.get("num_languages"):
+            return None
+        names = (languages_of(name) for name in by_language(self.files))
+        return list(dict.fromkeys(itertools.chain.from_iterable(names)))
 
     def learns_vocabulary(self) -> bool:
         """Tell whether a tokenizer is of a kind to learn, or the family's kind."""

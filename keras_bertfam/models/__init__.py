@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from keras_bertfam.models.families.spanbert import SpanBertBackbone
     from keras_bertfam.models.families.t5 import T5Backbone
     from keras_bertfam.models.families.transformer_xl import TransformerXLBackbone
+    from keras_bertfam.models.families.xlm import XlmBackbone
     from keras_bertfam.models.families.xlm_roberta import XLMRobertaBackbone
     from keras_bertfam.models.families.xlm_roberta_xl import XLMRobertaXLBackbone
     from keras_bertfam.models.families.xlnet import XLNetBackbone
@@ -73,6 +74,7 @@ __all__ = [
     "TransformerXLBackbone",
     "XLMRobertaBackbone",
     "XLMRobertaXLBackbone",
+    "XlmBackbone",
     "XLNetBackbone",
     "make_generator",
     "make_longformer",

@@ -1,4 +1,4 @@
-"""XLM-R, its larger sizes and CamemBERT: their counts, and checkpoints of `transformers` both ways."""
+"""XLM-R, XL too, and CamemBERT: counts, and checkpoints of `transformers`."""
 
 import json
 

@@ -76,7 +76,7 @@ class MaskedLMPreprocessor(MaskingPreprocessor):
             into a random order; the original tokens are predicted there, too, in
             slots of their own (StructBERT, with `0.05`). Defaults to `0.0`.
         languages: sequence of str or `None`. Names of languages, in the order in which
-            a backbone has their vectors (its own `languages`): batches have
+            a backbone of `num_languages` has their vectors: batches have
             `language_ids` then, rows are `"translations"`, and texts of another
             language are refused. Defaults to `None`.
         separators: int or `None`. End tokens between a text and its translation.
