@@ -1,7 +1,7 @@
 """Texts with their languages, and texts beside their translations."""
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -68,9 +68,7 @@ def mark_languages(texts: Mapping[str, TFTensor]) -> TFTensor:
     return tf.reshape(joined, tf.shape(first))
 
 
-def checked_languages(
-    name: str, languages: Any, kind: type[Collection] = Mapping
-) -> list[str]:
+def checked_languages(name: str, languages: Any, kind: Any = Mapping) -> list[str]:
     """List names of languages, checked.
 
     Args:

@@ -1,6 +1,7 @@
 """Rows of texts beside their translations, for translation language modelling."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -51,7 +52,7 @@ class TranslationRows(PackedRows):
         sequence_length: int,
         separators: int = 1,
         languages: Sequence[str] | None = None,
-        **kwargs,
+        **kwargs: Any,
     ) -> None:
         self.languages = None
         if languages is not None:
