@@ -68,6 +68,8 @@ class TransformerConfig:
         position_offset: int. Rows of the position table before the first token's (2
             for RoBERTa).
         num_segments: int. Rows of the segment table; 0 for none.
+        num_languages: int. Rows of a table of languages, of which each token has one
+            (XLM, section 3); 0 for none.
         share: `"none"`, `"attention"`, `"ffn"` or `"all"`: the sub-layers, each with
             its norm, that the layers of a group share (ALBERT, section 3.1, table 4).
         num_groups: int. Groups of consecutive layers that share. Layer `l` belongs to
@@ -188,6 +190,7 @@ class TransformerConfig:
     disentangled: str | None = None
     convolution: int = _number(COUNT, 0, of_weights=True)
     uniform_initializer: bool = False
+    num_languages: int = _number(COUNT, 0, of_weights=True)
 
     def __post_init__(self) -> None:
         for name, range_ in NUMBERS.items():

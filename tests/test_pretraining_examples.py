@@ -140,6 +140,17 @@ def test_mpnet(text_file):
     assert model.fill_mask("the <mask> sat")[0]
 
 
+@pytest.mark.slow
+def test_translations(text_file):
+    for name, line in (("en", "the sea was blue"), ("is", "hafið var blátt")):
+        pathlib.Path(f"pairs.{name}").write_text(f"{line}\n" * 9, "utf-8")
+    files = ["en+is=pairs.en", "en+is=pairs.is", f"en={text_file}"]
+    given = {"family": "xlm", "mix_exponent": 0.7}
+    model = run_example("pretrain_translations", *files, **given)
+    assert model.backbone.num_languages == len(model.preprocessor.languages) == 2
+    assert MaskedLM.from_preset("my_xlm").fill_mask("the<mask> sat")[0]
+
+
 @pytest.mark.slow("release")
 def test_electra(text_file):
     model = run_example("pretrain_electra", text_file)

@@ -13,6 +13,7 @@ from keras_bertfam.cli import inputs, pretraining, runs
 from keras_bertfam.cli.app import app
 from keras_bertfam.cli.runs import PretrainingRun, families
 from keras_bertfam.corpus import python_documentation
+from keras_bertfam.layers import mark_languages
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.parts.objectives import OBJECTIVES
 from keras_bertfam.tokenizers import BertTokenizer
@@ -116,6 +117,14 @@ def test_sizes_that_are_called_by_their_parameters(family, objective):
             {"mix_exponent": 0.3, "files": ["de.txt"]},
             "`files` must be LANGUAGE=FILES each, such as de=texts/de/*.txt, with a",
         ),
+        (
+            {"mix_exponent": 0.3, "files": ["de+is=de.txt"]},
+            "`files` of two languages must be one each of either, in order, such as",
+        ),
+        (
+            {"mix_exponent": 1, "files": ["a+b=a", "a+b=b"], "objective": "nsp"},
+            "`packing` must be one of [None, 'segments', 'sentences', 'best_fit', 'b",
+        ),
     ],
 )
 def test_settings_that_are_wrong(settings, message):
@@ -153,6 +162,23 @@ def test_several_languages(text_file, tmp_path):
     other.write_text(" ", "utf-8")
     code, text = command(*files, "--output", tmp_path / "two", *TINY, *SHORT)
     assert code and "must have text each. Received: none for 'is'." in text
+
+
+def test_translations_beside_texts(text_file, tmp_path):
+    for name, line in (("en", "the sea was blue"), ("is", "hafið var blátt")):
+        (tmp_path / f"pairs.{name}").write_text(f"{line}\n" * 9, "utf-8")
+    pairs = [f"en+is={tmp_path}/pairs.{name}" for name in ("en", "is")]
+    files = (*pairs, f"en={text_file}")
+    run = PretrainingRun(files=files, mix_exponent=0.5, objective="mlm")
+    assert run.packing == "translations"
+    documents = pretraining.read_corpora(run)
+    texts = {*documents.corpora["en+is"].as_numpy_iterator()}
+    assert run.languages() is None
+    run = run.changed(family="xlm", size="tiny", files=files[-1:], packing=None)
+    assert (run.languages(), run.packing) == (["en"], "translations")
+    pair = mark_languages({"en": "the sea was blue", "is": "hafið var blátt"})
+    assert texts == {pair.numpy()}
+    assert next(iter(documents.corpora["en"])).numpy().startswith(b"\x1een\x1e")
 
 
 @pytest.mark.parametrize(

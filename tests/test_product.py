@@ -57,7 +57,9 @@ MORE = {
     "albert": {"embedding_dim": 8},
     "electra": {"embedding_dim": 8},
     "longformer": {"attention_window": 8},
-    "openai-gpt": {"intermediate_dim": 64},  # as `transformers` has it
+    # As `transformers` has them.
+    "openai-gpt": {"intermediate_dim": 64},
+    "xlm": {"intermediate_dim": 64},
 }
 # Families with Transformer blocks and texts; the others take their own inputs.
 NAMES = [
@@ -70,7 +72,8 @@ NAMES = [
 def trained(name):
     documents = tf.data.Dataset.from_tensor_slices(TEXTS * 8)
     kind = FAMILIES[name].tokenizer
-    form = {"openai-gpt": "gpt", "longformer": "roberta"}.get(name, name)
+    form = {"openai-gpt": "gpt", "longformer": "roberta", "xlm": "roberta"}
+    form = form.get(name, name).removesuffix("-xl")
     form = form.removesuffix("-decoder")
     if kind == "word_piece":
         form = name if name == "mpnet" else "bert"

@@ -20,6 +20,7 @@ ENCODERS = {
     "NeoBert": {},
     "Roberta": {},
     "SpanBert": {},
+    "Xlm": {"num_languages": 3},
 }
 CAUSAL = ["GPT", "GPT2", "ModernBertDecoder"]
 FAMILIES = [*ENCODERS, *CAUSAL, "Bart", "T5", "TransformerXL", "XLNet"]

@@ -37,6 +37,8 @@ def build(run: PretrainingRun, documents: TFDataset) -> Model:
         settings |= {k: v for k, v in masking if not k.endswith("_length")}
     if run.strategy is not None:
         settings["strategy"] = run.strategy
+    if run.languages():
+        settings["languages"] = run.languages()
     settings |= {"seed": run.seed, **run.preprocessor_arguments}
     if (run.size or "").startswith("macbert") and not settings.get("similar_words"):
         raise ValueError(
@@ -184,6 +186,8 @@ def make_backbone(run: PretrainingRun, tokenizer: Tokenizer | None = None) -> Mo
         A backbone with new weights.
     """
     name, arguments = run.published_size()
+    if languages := run.languages():
+        arguments = {"num_languages": len(languages), **arguments}
     if tokenizer is not None:
         arguments = {"vocabulary_size": tokenizer.vocabulary_size(), **arguments}
     return getattr(models, FAMILIES[run.family].backbone).from_preset(

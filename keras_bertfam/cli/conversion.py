@@ -101,6 +101,7 @@ def _load_foreign(source, published=None):
     for line in report.lines():
         typer.echo(line)
     tokenizer = None
-    if source.tokenizer_files and getattr(model, "preprocessor", None) is None:
+    has_own = source.tokenizer_files and not tokenizer_files.refusal(source)
+    if has_own and getattr(model, "preprocessor", None) is None:
         tokenizer = tokenizer_files.load_tokenizer(source)
     return model, tokenizer

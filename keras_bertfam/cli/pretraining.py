@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import keras
 
 from keras_bertfam import callbacks, distribution
+from keras_bertfam.autograph import as_written
 from keras_bertfam.cli.building import (
     build,
     compilation_of,
@@ -25,9 +26,17 @@ from keras_bertfam.cli.runs import (
     TOKENIZERS,
     PretrainingRun,
     by_language,
+    languages_of,
 )
-from keras_bertfam.layers import read_documents, read_tokens, sample_corpora
+from keras_bertfam.layers import (
+    mark_languages,
+    read_documents,
+    read_tokens,
+    read_translations,
+    sample_corpora,
+)
 from keras_bertfam.layers.data.documents.reading import share_of_documents
+from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.prepared.token_corpus import TokenCorpus
 from keras_bertfam.layers.data.rows.batches import full_batches
 from keras_bertfam.presets import folders, locks
@@ -149,12 +158,32 @@ def _check_prepared(run, corpus):
 
 
 def read_corpora(run: PretrainingRun) -> Documents:
-    """Read what a run trains on: with a `mix_exponent` several corpora, mixed."""
+    """Read what a run trains on: with a `mix_exponent` several corpora, mixed.
+
+    Of two languages, as `de+is`, one is translations of the other.
+    """
     if run.mix_exponent is None:
         return read(run, run.files)
-    languages = by_language(run.files).items()
-    corpora: Any = {name: read(run, files) for name, files in languages}
+    corpora: Any = {}
+    for name, files in by_language(run.files).items():
+        languages = languages_of(name)
+        if len(languages) == 2:
+            names = ("feature", "encoding", "max_line_length")
+            corpora[name] = read_translations(
+                dict(zip(languages, files, strict=True)),
+                **{each: getattr(run, each) for each in names},
+            )
+        else:
+            corpora[name] = _marked(run, name, read(run, files))
     return sample_corpora(corpora, run.mix_exponent)
+
+
+@as_written
+def _marked(run, language, documents):
+    """Say of which language documents are where rows are told."""
+    if run.packing != "translations" or isinstance(documents, TokenCorpus):
+        return documents
+    return documents.map(lambda text: mark_languages({language: text}), **PARALLEL)
 
 
 def read(run: PretrainingRun, files: Sequence[str]) -> TFDataset | TokenCorpus:

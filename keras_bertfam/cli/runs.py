@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import difflib
+import itertools
 import os
 import types
 import typing
@@ -106,7 +107,7 @@ class PretrainingRun:
     mix_exponent: float | None = _setting(
         None,
         "Files are LANGUAGE=FILES, drawn by this power of their share of the text: .7 "
-        "for BERT's languages, .3 for XLM-R's.",
+        "for BERT's languages, .3 for XLM-R's. de+is=FILES, twice, are translations.",
     )
     text_share: float = _setting(
         1.0, "Of the documents to train on; the vocabulary is of all."
@@ -165,6 +166,14 @@ class PretrainingRun:
         check_choice("rematerialize", self.rematerialize, RECOMPUTED)
         check_choice("distribution", self.distribution, (None, *BACKENDS))
         check_choice("strategy", self.strategy, (None, *strategies()))
+        exponent = self.mix_exponent
+        if exponent is not None:
+            check_number("mix_exponent", exponent, 0.0, 1.0)
+            if any(len(languages_of(name)) > 1 for name in by_language(self.files)):
+                self.packing = self.packing or "translations"
+                check_choice("packing", self.packing, ["translations"])
+            if self.languages():
+                self.packing = self.packing or "translations"
         packings = OBJECTIVES[self.objective_name].packings
         check_choice("packing", self.packing, (None, *packings))
         least = {"accumulate": 1, "batch_size": 1, "epochs": 1, "sequence_length": 3}
@@ -181,10 +190,6 @@ class PretrainingRun:
             )
         if self.seed >= 1 << 32:
             raise ValueError(f"`seed` must be below 2**32. Received: {self.seed}.")
-        exponent = self.mix_exponent
-        if exponent is not None:
-            check_number("mix_exponent", exponent, 0.0, 1.0)
-            by_language(self.files)
         if self.warmup_steps is not None and self.warmup_steps >= 1:
             if float(self.warmup_steps).is_integer():  # options are floats
                 self.warmup_steps = int(self.warmup_steps)
@@ -200,6 +205,16 @@ class PretrainingRun:
         if self.mix_exponent is None:
             return [*self.files]
         return [path for each in by_language(self.files).values() for path in each]
+
+    def languages(self) -> list[str] | None:
+        """List the languages of which a new encoder has vectors, if any, as XLM."""
+        if self.mix_exponent is None or self.preset or self.objective_name != "mlm":
+            return None
+        size = FAMILIES[self.family].sizes[self.published_size()[0]]
+        if not size.arguments.get("num_languages"):
+            return None
+        names = (languages_of(name) for name in by_language(self.files))
+        return list(dict.fromkeys(itertools.chain.from_iterable(names)))
 
     def learns_vocabulary(self) -> bool:
         """Tell whether a tokenizer is of a kind to learn, or the family's kind."""
@@ -367,7 +382,8 @@ def by_language(files: Iterable[str]) -> dict[str, list[str]]:
         files: strings, of which several may be of one language.
 
     Raises:
-        ValueError: for a string without a language or files.
+        ValueError: for a string without a language or files, and for two languages
+            without as many.
     """
     found: dict[str, list[str]] = {}
     for file in files:
@@ -378,7 +394,24 @@ def by_language(files: Iterable[str]) -> dict[str, list[str]]:
                 f"a `mix_exponent`. Received: {file!r}."
             )
         found.setdefault(name, []).append(path)
+    for name, paths in found.items():
+        languages = languages_of(name)
+        if (
+            not all(languages)
+            or len(languages) > 2
+            or len(languages) == 2 != len(paths)
+        ):
+            raise ValueError(
+                "`files` of two languages must be one each of either, in order, such "
+                "as de+is=texts.de de+is=texts.is. "
+                f"Received: {[f'{name}={path}' for path in paths]}."
+            )
     return found
+
+
+def languages_of(name: str) -> list[str]:
+    """List the languages of a corpus, two if they are translations of each other."""
+    return name.split("+")
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from keras_bertfam.models.families.spanbert import SpanBertBackbone
     from keras_bertfam.models.families.t5 import T5Backbone
     from keras_bertfam.models.families.transformer_xl import TransformerXLBackbone
+    from keras_bertfam.models.families.xlm import XlmBackbone
     from keras_bertfam.models.families.xlm_roberta import XLMRobertaBackbone
+    from keras_bertfam.models.families.xlm_roberta_xl import XLMRobertaXLBackbone
     from keras_bertfam.models.families.xlnet import XLNetBackbone
     from keras_bertfam.models.features import FeatureBackbone
     from keras_bertfam.transformer_config import TransformerConfig
@@ -71,6 +73,8 @@ __all__ = [
     "TransformerConfig",
     "TransformerXLBackbone",
     "XLMRobertaBackbone",
+    "XLMRobertaXLBackbone",
+    "XlmBackbone",
     "XLNetBackbone",
     "make_generator",
     "make_longformer",

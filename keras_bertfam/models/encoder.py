@@ -49,6 +49,8 @@ class EncoderBackbone(TokenBackbone):
 
             - `padding_mask`, bool or int `(batch, length)`, 1 = keep;
             - `segment_ids`, int `(batch, length)`, all zero if missing;
+            - `language_ids`, int `(batch, length)`, with `num_languages`: -1 for no
+              language, as it is for all if missing;
             - `position_ids`, int `(batch, length)`, counted from 0;
             - `sequence_ids`, int `(batch, length)`: the number of the sequence
               that each token of a packed row belongs to. Tokens see their own
@@ -114,6 +116,7 @@ class EncoderBackbone(TokenBackbone):
         "sequence_ids",
         "global_attention_mask",
         "global_positions",
+        "language_ids",
     )
 
     def __init__(
@@ -173,6 +176,11 @@ class EncoderBackbone(TokenBackbone):
 
     def check_inputs(self, inputs: dict[str, Any]) -> None:
         super().check_inputs(inputs)
+        if inputs.get("language_ids", None) is not None and not self.num_languages:
+            raise ValueError(
+                "`language_ids` must be left out of the inputs of a backbone with "
+                f"num_languages=0. Received: a {type(self).__name__} of no languages."
+            )
         given = [
             name for name in (_MASK, _POSITIONS) if inputs.get(name, None) is not None
         ]
@@ -305,6 +313,7 @@ class EncoderBackbone(TokenBackbone):
             segment_ids=inputs.get("segment_ids"),
             position_ids=table_ids,
             padding_mask=mask,
+            language_ids=inputs.get("language_ids"),
             training=training,
         )
 
@@ -351,6 +360,7 @@ class EncoderBackbone(TokenBackbone):
             token_ids,
             segment_ids=inputs.get("segment_ids"),
             position_ids=position_ids,
+            language_ids=inputs.get("language_ids"),
             training=training,
         )
         x, cache = self.encoder(

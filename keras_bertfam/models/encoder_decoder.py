@@ -17,9 +17,9 @@ _SIDES = ("encoder", "decoder")
 _INPUTS = ("token_ids", "padding_mask", "position_ids", "sequence_ids")
 # Fields of the config that both sides can't have in common, or no published model has.
 _ONE_SIDED = (
-    "embedding_dim num_segments share num_groups pooler causal cross_attention "
-    "pruned_heads head_gates norm_bias first_norm rotary_base attention_window "
-    "attention_dilation max_global_tokens disentangled convolution"
+    "embedding_dim num_segments num_languages share num_groups pooler causal "
+    "cross_attention pruned_heads head_gates norm_bias first_norm rotary_base "
+    "attention_window attention_dilation max_global_tokens disentangled convolution"
 ).split()
 
 

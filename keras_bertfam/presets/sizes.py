@@ -85,7 +85,8 @@ def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
     width = sizes.get("hidden_dim", 1)
     positions = sizes.get("position_offset", 0)
     positions += 0 if rotated else sizes.get("max_sequence_length", 0)
-    tables = ["vocab_size", "num_segments", "relative_buckets"]
+    tables = ["vocab_size", "num_segments", "num_languages"]
+    tables.append("relative_buckets")
     if "max_characters" not in config and not many["cutoffs"]:
         tables.append("vocabulary_size")
     rows = max(positions, *(sizes.get(name, 0) for name in tables))

@@ -260,11 +260,13 @@ def _of_rows(backbone):
     longest = getattr(backbone, "max_sequence_length", None)
     # Without a table, or with one row, segments are only compared, or not read at all.
     segments = getattr(backbone, "num_segments", None) or None
+    languages = getattr(backbone, "num_languages", None) or None
     return {
         "token_ids": _token(backbone),
         "position_ids": Range("max_sequence_length", longest),
         "sequence_ids": Range(),
         "segment_ids": Range("num_segments", None if segments == 1 else segments),
+        "language_ids": Range("num_languages", languages, least=-1),
     }
 
 

@@ -437,11 +437,12 @@ class PackingPreprocessor(TextPreprocessor):
                 rows hold as many as fit, told apart by `sequence_ids`; a longer one is
                 cut into pieces, each a sequence. For ELECTRA, `"segments"` as well. For
                 `DenoisingPreprocessor` and `CausalLMPreprocessor`, `"stream"` as well:
-                documents one after the other, cut into full rows. For segment pairs,
-                `"segments"` (RoBERTa's SEGMENT-PAIR) or `"sentences"` (SENTENCE-PAIR),
-                one to a row, or `"best_fit"` or `"best_fit_sentences"`, the same with
-                several to a row; it is given to `dataset`, too. `None` is the
-                preprocessor's default.
+                documents one after the other, cut into full rows. For `MaskedLM` and
+                `Distiller`, `"translations"` as well, see `mark_languages`. For segment
+                pairs, `"segments"` (RoBERTa's SEGMENT-PAIR) or `"sentences"`
+                (SENTENCE-PAIR), one to a row, or `"best_fit"` or
+                `"best_fit_sentences"`, the same with several to a row; it is given to
+                `dataset`, too. `None` is the preprocessor's default.
             break_lines: bool. Whether to break lines into sentences; where texts are
                 the sequences of `"best_fit"`, which aren't broken, it has to be `True`.
 

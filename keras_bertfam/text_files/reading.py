@@ -76,6 +76,25 @@ def read_lines(part: Part, reading: Reading) -> Iterator[str]:
         yield from filter(None, text.split("\n"))
 
 
+def read_every_line(part: Part, reading: Reading) -> Iterator[str]:
+    """Read the lines of a part of a file, blank ones too, with the same errors.
+
+    Of JSON and Parquet, a text is a line, whose own line ends become spaces.
+    """
+    if part.source.kind != "text":
+        for text in _texts(part, reading):
+            yield text.rstrip("\n").replace("\n", " ")
+        return
+    line = None  # what follows the last end is no line
+    for _, lines in _blocks(part, reading):
+        for following in lines:
+            if line is not None:
+                yield line
+            line = following.strip(WHITE_SPACE)
+    if line:
+        yield line
+
+
 def tidy_text(value: Any, part: Part, reading: Reading, place: str) -> str:
     """Give a value of a table lines as those of text files.
 

@@ -9,7 +9,12 @@ from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer, tokenize
 from keras_bertfam.tokenizers.steps import clean_texts
-from keras_bertfam.tokenizers.texts import check_documents, first_pass, to_utf8
+from keras_bertfam.tokenizers.texts import (
+    check_documents,
+    first_pass,
+    to_utf8,
+    without_languages,
+)
 from keras_bertfam.tokenizers.word_piece import BertTokenizer
 from keras_bertfam.types import TFDataset, Tokenizer
 
@@ -39,7 +44,7 @@ def count_tokens(tokenizer: Tokenizer, documents: TFDataset) -> np.ndarray:
     tokenizer = as_graph_layer(tokenizer)
 
     def count(texts):
-        ids = tokenize(tokenizer, to_utf8(texts)).flat_values
+        ids = tokenize(tokenizer, to_utf8(without_languages(texts))).flat_values
         return tf.math.bincount(ids, minlength=size, dtype=tf.int64)
 
     zeros = tf.zeros([size], tf.int64)
@@ -87,7 +92,7 @@ def extend_vocabulary(
         raise ValueError(f"`count` must not be negative. Received: {count}.")
 
     def split(texts):
-        texts = clean_texts(to_utf8(texts), tokenizer.lowercase)
+        texts = clean_texts(to_utf8(without_languages(texts)), tokenizer.lowercase)
         # As BERT does, white space and punctuation end a word.
         texts = tf.strings.regex_replace(texts, r"[^\p{L}\p{M}\p{N}]", " ")
         return tf.strings.split(texts).flat_values

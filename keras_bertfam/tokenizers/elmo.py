@@ -21,6 +21,7 @@ from keras_bertfam.tokenizers.texts import (
     first_pass,
     split_units,
     to_utf8,
+    without_languages,
 )
 from keras_bertfam.types import Config, Path, TFDataset, TFRagged, TFTensor
 
@@ -290,7 +291,7 @@ def train_words(
     batches = check_documents(first_pass(documents)).batch(256)
 
     def split(texts):
-        words = tokenizer.split_words(texts).flat_values
+        words = tokenizer.split_words(without_languages(texts)).flat_values
         return ragged.keep(words, _is_seen(words))
 
     for words in batches.map(split):

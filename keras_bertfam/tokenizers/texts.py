@@ -137,6 +137,19 @@ _BORDER = (
 )
 
 
+# Stands around the language of the text that follows, see `layers.mark_languages`.
+LANGUAGE_MARK = "\x1e"
+
+
+def without_languages(texts: TFTensor) -> TFTensor:
+    """Leave plain texts of those that `layers.mark_languages` gives.
+
+    What it joined are paragraphs then.
+    """
+    mark = LANGUAGE_MARK
+    return tf.strings.regex_replace(texts, f"{mark}[^{mark}]*{mark}", "\n\n")
+
+
 def split_units(texts: TFTensor) -> TFRagged:
     """Split texts into words, characters of scripts without spaces, and the rest.
 

@@ -18,6 +18,7 @@ from keras_bertfam.tokenizers.texts import (
     first_pass,
     text_sources,
     to_utf8,
+    without_languages,
     without_nul,
 )
 from keras_bertfam.types import Path, TFDataset, TFTensor
@@ -95,7 +96,11 @@ def read_texts(documents: TFDataset | Sequence[Path]) -> TFDataset:
 @as_written
 def clean_batches(documents: TFDataset, clean: _Clean) -> TFDataset:
     """Clean documents, several at once."""
-    return documents.batch(64).map(clean, num_parallel_calls=tf.data.AUTOTUNE)
+
+    def plain(texts):
+        return clean(without_languages(texts))
+
+    return documents.batch(64).map(plain, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def text_parts(documents: TFDataset, clean: _Clean) -> Iterator[str]:

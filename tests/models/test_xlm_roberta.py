@@ -1,4 +1,4 @@
-"""XLM-R and CamemBERT: their counts, and checkpoints of `transformers` both ways."""
+"""XLM-R, XL too, and CamemBERT: counts, and checkpoints of `transformers`."""
 
 import json
 
@@ -14,12 +14,15 @@ from tests.from_transformers import max_difference, randomize
 
 FAMILIES = {
     "xlm-roberta": (models.XLMRobertaBackbone, "XLMRoberta"),
+    "xlm-roberta-xl": (models.XLMRobertaXLBackbone, "XLMRobertaXL"),
     "camembert": (models.CamembertBackbone, "Camembert"),
 }
 # Those of `transformers` without its pooler and its one type of segment.
 COUNTS = {
     "xlm_roberta_base_multi": 277_453_056 - 768,
     "xlm_roberta_large_multi": 558_840_832 - 1024,
+    "xlm_roberta_xl_multi": 3_482_485_760 - 2560 * 2561 - 2560,
+    "xlm_roberta_xxl_multi": 10_712_735_744 - 4096 * 4097 - 4096,
     "camembert_base_fr": 110_621_952 - 768 * 769 - 768,
     "camembert_large_fr": 336_661_504 - 1024 * 1025 - 1024,
 }
@@ -42,7 +45,9 @@ def folder(request, tmp_path_factory):
     path = tmp_path_factory.mktemp(title)
     texts = ["the cat sat on the mat", "le chat dort à l'été"] * 8
     tokenizer = train_sentence_piece(
-        tf.data.Dataset.from_tensor_slices(texts), 60, family=request.param
+        tf.data.Dataset.from_tensor_slices(texts),
+        60,
+        family=request.param.removesuffix("-xl"),
     )
     size = tokenizer.vocabulary_size()
     config = getattr(transformers, f"{title}Config")(

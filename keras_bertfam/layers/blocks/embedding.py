@@ -1,4 +1,4 @@
-"""Input embeddings of an encoder: tokens, positions and segments."""
+"""Input embeddings of an encoder: tokens, positions, segments and languages."""
 
 from typing import Any, Self
 
@@ -93,15 +93,11 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
 
 
 class _Tables(keras.layers.Layer):
-    """The position and segment tables: a layer, so that saving knows it if shared."""
+    """All tables but that of tokens: a layer, so that saving knows it if shared."""
 
-    def __init__(self, num_positions, num_segments, dim, initializer, **kwargs):
+    def __init__(self, rows, dim, initializer, **kwargs):
         super().__init__(**kwargs)
-        self._shapes = {}
-        if num_positions:
-            self._shapes["position_table"] = (num_positions, dim)
-        if num_segments:
-            self._shapes["segment_table"] = (num_segments, dim)
+        self._shapes = {name: (count, dim) for name, count in rows.items() if count}
         self._initializer = initializer
         self.own = {}
         # Functions by the names of tables that they give in place of the weights.
@@ -122,6 +118,10 @@ class _Tables(keras.layers.Layer):
     def segment_table(self):
         return self._table("segment_table")
 
+    @property
+    def language_table(self):
+        return self._table("language_table")
+
     def _table(self, name):
         compute = self.computed.get(name)
         return self.own.get(name) if compute is None else compute()
@@ -134,7 +134,7 @@ class _Tables(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class EncoderEmbedding(keras.layers.Layer):
-    """Sum of token, position and segment embeddings, then norm and dropout.
+    """Sum of token, position, segment and language embeddings, then norm and dropout.
 
     With `embedding_dim` other than `hidden_dim` the tables are factorised: the
     sum is normalised at `embedding_dim` and then projected, with a bias
@@ -146,8 +146,8 @@ class EncoderEmbedding(keras.layers.Layer):
         reverse_initializer: initializer of the output table of
             `tie_embeddings=False`; `None` for `initializer`.
         shared: dict or `None`. Parts of another `EncoderEmbedding` to use in place
-            of new ones: any of `token_embedding`, `tables` (of positions and
-            segments) and `norm`. No part of the config: loaded alone, this layer
+            of new ones: any of `token_embedding`, `tables` (of positions, segments
+            and languages) and `norm`. No part of the config: loaded alone, this layer
             has parts of its own.
 
     Call arguments:
@@ -155,6 +155,8 @@ class EncoderEmbedding(keras.layers.Layer):
         segment_ids: int tensor of shape `(batch, length)`; all zero if missing.
         position_ids: int tensor of shape `(batch, length)`, counted from 0;
             `0, 1, 2, ...` if missing.
+        language_ids: int tensor of shape `(batch, length)`, -1 for no language, as
+            it is for all if missing.
         padding_mask: bool tensor of shape `(batch, length)`, false for padding, or
             `None`. `disentangled` encoders have zeros there.
 
@@ -198,8 +200,11 @@ class EncoderEmbedding(keras.layers.Layer):
         # Rotated positions have no table.
         longest = config.rotary_base is None and config.max_sequence_length
         self.tables = shared.pop("tables", None) or _Tables(
-            longest and longest + config.position_offset,
-            config.num_segments,
+            {
+                "position_table": longest and longest + config.position_offset,
+                "segment_table": config.num_segments,
+                "language_table": config.num_languages,
+            },
             config.embedding_dim,
             self._initializer(),
             name="tables",
@@ -252,12 +257,17 @@ class EncoderEmbedding(keras.layers.Layer):
     def segment_table(self) -> Any:
         return self.tables.segment_table
 
+    @property
+    def language_table(self) -> Any:
+        return self.tables.language_table
+
     def call(
         self,
         token_ids: Tensor,
         segment_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         padding_mask: Tensor | None = None,
+        language_ids: Tensor | None = None,
         training: bool | None = None,
     ) -> Tensor:
         self._check_length(token_ids)
@@ -266,6 +276,8 @@ class EncoderEmbedding(keras.layers.Layer):
             x = x + self.position_vectors(token_ids, position_ids)
         if self.segment_table is not None:
             x = x + self._segments(segment_ids)
+        if self.language_table is not None and language_ids is not None:
+            x = x + _rows_of(self.language_table, language_ids, self.compute_dtype)
         x = perturbed(self, x)
         if self.norm is not None:
             x = self.norm(x)
@@ -304,8 +316,7 @@ class EncoderEmbedding(keras.layers.Layer):
         # RoBERTa's checkpoints have one row, for both segments of a pair.
         if segment_ids is None or self.config.num_segments == 1:
             return table[0]
-        one_hot = ops.one_hot(segment_ids, self.config.num_segments, dtype=table.dtype)
-        return ops.matmul(one_hot, table)
+        return _rows_of(table, segment_ids, self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
         return (*input_shape, self.config.hidden_dim)
@@ -327,3 +338,9 @@ class EncoderEmbedding(keras.layers.Layer):
         if not others.pop("learned_positions", True):
             settings["rotary_base"] = 10_000.0
         return cls(TransformerConfig.of_part(**settings), **others)
+
+
+def _rows_of(table, ids, dtype):
+    """Look up rows of a small table, zeros for -1."""
+    table = ops.cast(table, dtype)
+    return ops.matmul(ops.one_hot(ids, table.shape[0], dtype=table.dtype), table)

@@ -47,7 +47,7 @@ def disentangled(ours: Any, theirs: Any, all_tables: bool) -> TableDifferences:
         ours: `EncoderEmbedding`. Its own tables stay as they are, untrained; what is
             saved in their place are the sums.
         theirs: `EncoderEmbedding`.
-        all_tables: bool. Whether positions and segments are among them.
+        all_tables: bool. Whether positions, segments and languages are among them.
 
     Returns:
         `TableDifferences`.
@@ -67,7 +67,7 @@ def disentangled(ours: Any, theirs: Any, all_tables: bool) -> TableDifferences:
     if all_tables:
         pairs |= {
             name: (ours.tables, theirs.tables)
-            for name in ("position_table", "segment_table")
+            for name in ("position_table", "segment_table", "language_table")
             if getattr(ours.tables, name) is not None
         }
     variables = {

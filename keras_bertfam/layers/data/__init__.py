@@ -11,6 +11,10 @@ if TYPE_CHECKING:
         read_documents,
         split_sentences,
     )
+    from keras_bertfam.layers.data.documents.translations import (
+        mark_languages,
+        read_translations,
+    )
     from keras_bertfam.layers.data.pairs.electra_segments import ElectraSegments
     from keras_bertfam.layers.data.pairs.sentence_pairs import PairSegments
     from keras_bertfam.layers.data.prepared.token_corpus import data_worker, read_tokens
@@ -26,8 +30,10 @@ __all__ = [
     "PairSegments",
     "data_worker",
     "mark_dates",
+    "mark_languages",
     "read_documents",
     "read_tokens",
+    "read_translations",
     "sample_corpora",
     "split_sentences",
 ]

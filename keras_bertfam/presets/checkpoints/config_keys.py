@@ -20,7 +20,9 @@ MEANINGLESS = {
         reorder_and_upcast_attn sparse_prediction sparse_pred_ignore_index
         attention_mode ignore_attention_mask _attn_implementation
         _attn_implementation_autoset auto_map trust_remote_code""",
+    "names that preprocessors are given as `languages`": "lang2id id2lang lang_id",
     "the tokenizer's": """
+        bos_index eos_index mask_index pad_index unk_index
         bos_token_id cls_token_id eos_token_id eos_token_ids mask_token_id
         pad_token_id pad_token_ids sep_token_id unk_token_id""",
     "arguments of `generate()` here": """
@@ -34,6 +36,7 @@ MEANINGLESS = {
     "of training, or of weights that aren't there yet": """
         classif_dropout classifier_init_range decoder_layerdrop encoder_layerdrop init
         init_range init_std initializer_cutoff_factor initializer_factor
+        sinusoidal_embeddings embed_init_std
         sinusoidal_pos_embds qa_dropout summary_first_dropout summary_last_dropout
         layerdrop pooler_dropout""",
     "said by shapes, or by other keys": """
@@ -43,6 +46,7 @@ MEANINGLESS = {
         intermediate_size task_type_vocab_size untie_r global_attn_every_n_layers
         sliding_window""",
     "of parts that no model here has": """
+        asm_cutoffs asm_div_value
         directionality down_scale_factor gap_size layers_to_keep net_structure_type
         num_memory_blocks pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
         pooler_size_per_head pooler_type predict_special_tokens
@@ -58,7 +62,8 @@ _READ = """
     layer_types local_attention rope_parameters rope_scaling global_rope_theta
     local_rope_theta relative_attention max_relative_positions position_biased_input
     pos_att_type position_buckets norm_rel_ebd share_att_key conv_act conv_groups
-    embedding_size type_vocab_size""".split()
+    embedding_size type_vocab_size n_words gelu_activation n_langs
+    use_lang_emb""".split()
 
 
 def unknown_keys(family: str, config: Mapping[str, Any]) -> dict[str, Any]:

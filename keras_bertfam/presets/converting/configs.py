@@ -222,6 +222,7 @@ def _check(source, ours, theirs, value):
         expected = "a number, not negative"
     else:
         least = {"clamp_length": -1, "position_offset": 0, "convolution": 0}
+        least["num_languages"] = 0
         least = 0 if theirs == "token_types" else least.get(ours, 1)
         most = MAX_LAYERS if ours == "num_layers" else _MAX_SIZE
         whole = isinstance(value, int) and not isinstance(value, bool)

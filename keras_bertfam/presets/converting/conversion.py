@@ -156,7 +156,10 @@ def read_task(
     backbone = read_backbone(backbone_cls, source, report, load_weights, **arguments)
     wanted = "preprocessor" not in kwargs
     preprocessor = kwargs.pop("preprocessor", None)
-    if wanted and source.tokenizer_files and cls.preprocessor_cls:
+    refused = tokenizer_files.refusal(source)
+    if wanted and cls.preprocessor_cls and refused:
+        report.notes.append(refused)
+    elif wanted and source.tokenizer_files and cls.preprocessor_cls:
         tokenizer = tokenizer_files.load_tokenizer(source)
         preprocessor = _preprocessor(cls, tokenizer, backbone, report)
     kwargs = {**_generator_arguments(cls, source, load_weights, kwargs), **kwargs}

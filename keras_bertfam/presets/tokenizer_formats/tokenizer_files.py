@@ -15,7 +15,11 @@ import keras
 from keras_bertfam.presets.checkpoints import reading
 from keras_bertfam.presets.checkpoints.source import CheckpointError, CheckpointSource
 from keras_bertfam.presets.converting.report import warn
-from keras_bertfam.presets.families import FAMILIES, family_of_tokenizer
+from keras_bertfam.presets.families import (
+    FAMILIES,
+    family_of_tokenizer,
+    transformers_tables,
+)
 from keras_bertfam.presets.tokenizer_formats import (
     piece_pipelines,
     tokenizer_keys,
@@ -77,6 +81,8 @@ def load_tokenizer(source: CheckpointSource) -> Tokenizer:
         CheckpointError: if there are no files of a tokenizer, damaged ones, or some
             that say what no tokenizer here does.
     """
+    if refused := refusal(source):
+        raise CheckpointError(refused)
     files = source.tokenizer_files
     for names, load in _LOADERS.items():
         if all(name in files for name in names):
@@ -93,6 +99,20 @@ def load_tokenizer(source: CheckpointSource) -> Tokenizer:
     raise CheckpointError(
         f"There is no tokenizer in {os.fspath(source.path)!r}. Expected: "
         f"{', or '.join(' and '.join(names) for names in _LOADERS)}."
+    )
+
+
+def refusal(source: CheckpointSource) -> str | None:
+    """Say why a checkpoint's tokenizer isn't read; `None` for one that is."""
+    table = transformers_tables().get(source.family)
+    if table is None or table.no_tokenizer is None or not source.tokenizer_files:
+        return None
+    said = source.tokenizer_config.get("tokenizer_class")
+    if said not in (None, f"{table.title}Tokenizer"):
+        return None  # of another family, whose files say so
+    return (
+        f"The tokenizer in {os.fspath(source.path)!r} is none that there is here. "
+        f"{table.no_tokenizer}"
     )
 
 

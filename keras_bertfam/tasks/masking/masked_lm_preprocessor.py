@@ -1,16 +1,22 @@
 """Raw text to masked batches, for masked language models and distillation."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy, SmoothedTokens
-from keras_bertfam.layers.data.rows.rows import PackedRows
-from keras_bertfam.tasks.masking.masking_preprocessor import MaskingPreprocessor
+from keras_bertfam.layers.data.rows.translation_rows import TranslationRows
+from keras_bertfam.tasks.masking.masking_preprocessor import (
+    MaskingPreprocessor,
+    or_published,
+)
+from keras_bertfam.tokenizers.pipeline_ops import tokenize_with_masks
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class MaskedLMPreprocessor(MaskingPreprocessor):
     """Makes masked language model examples from text, and encodes prompts.
@@ -18,6 +24,10 @@ class MaskedLMPreprocessor(MaskingPreprocessor):
     `dataset` packs documents into blocks and masks them anew in each pass, for
     `fit`. Called on strings, the preprocessor masks them one per row, by a
     function of the batch's ids and `seed` alone.
+
+    With `packing="translations"` rows hold texts beside their translations, of which
+    both are masked (translation language modelling), and texts of one language, as
+    `mark_languages` and `read_translations` give them. Positions begin anew with each.
 
     Args:
         tokenizer: a tokenizer layer with a mask token, such as
@@ -65,6 +75,12 @@ class MaskedLMPreprocessor(MaskingPreprocessor):
         shuffle_rate: float in [0, 1]. Share of the trigrams without a mask that are put
             into a random order; the original tokens are predicted there, too, in
             slots of their own (StructBERT, with `0.05`). Defaults to `0.0`.
+        languages: sequence of str or `None`. Names of languages, in the order in which
+            a backbone of `num_languages` has their vectors: batches have
+            `language_ids` then, rows are `"translations"`, and texts of another
+            language are refused. Defaults to `None`.
+        separators: int or `None`. End tokens between a text and its translation.
+            Defaults to 2 for the tokenizers of RoBERTa and XLM, 1 for others.
         seed: int. Decides every order and mask. Defaults to `0`.
 
     Call arguments:
@@ -75,7 +91,9 @@ class MaskedLMPreprocessor(MaskingPreprocessor):
         `(x, y, sample_weight)`: a dict of `token_ids`, int32 `(batch, length)`,
         `padding_mask`, bool, and `mask_positions`, int32 `(batch, slots)`; the
         original ids, int32 `(batch, slots)`; and float32 weights, 1 for a
-        selection and 0 for an empty slot.
+        selection and 0 for an empty slot. By `packing="translations"` the dict has
+        `position_ids` and `sequence_ids` besides, int32 `(batch, length)`, and with
+        `languages` `language_ids`, -1 for a text without a language.
 
     Example:
 
@@ -90,10 +108,54 @@ class MaskedLMPreprocessor(MaskingPreprocessor):
 
     References:
         [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 3.1;
-        [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.
+        [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4;
+        [Conneau and Lample, 2019](https://arxiv.org/abs/1901.07291), sections 3.2 and
+        3.3.
     """
 
-    def make_rows(self) -> PackedRows:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        sequence_length: int = 128,
+        languages: Sequence[str] | None = None,
+        separators: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.languages = None if languages is None else [*languages]
+        self.separators = or_published(tokenizer, separators=separators)["separators"]
+        super().__init__(tokenizer, sequence_length, **kwargs)
+
+    def packed_rows(self, packing: str) -> TranslationRows:
+        return TranslationRows(
+            self.text_tokenizer,
+            self.sequence_length,
+            self.separators,
+            self.languages,
+            start_token_id=self.tokenizer.start_token_id,
+            end_token_id=self.tokenizer.end_token_id,
+            packing=packing,
+            sequence_ids=self.sequence_ids,
+        )
+
+    def _encode(self, texts, padding, corrupted=False):
+        if self.languages is None:
+            return super()._encode(texts, padding, corrupted)
+        tokenizer = self.text_tokenizer if corrupted else self.prompt_tokenizer
+        rows, _ = self.parts()
+        return rows.lay_out_texts(
+            texts,
+            lambda texts: tokenize_with_masks(tokenizer, texts),
+            rows.sequence_length if padding == "max_length" else None,
+        )
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "languages": self.languages,
+            "separators": self.separators,
+        }
+
+    def make_rows(self) -> TranslationRows:
         return self.packed_rows("full")
 
     def example(
@@ -145,5 +207,5 @@ class DistillerPreprocessor(MaskedLMPreprocessor):
             strategy = SmoothedTokens(smoothing=0.7, budget="batch")
         super().__init__(tokenizer, sequence_length, strategy=strategy, **kwargs)
 
-    def make_rows(self) -> PackedRows:
+    def make_rows(self) -> TranslationRows:
         return self.packed_rows("doc")

@@ -139,14 +139,20 @@ class MaskedPermutedLM(FillMask, PretrainingTask):
             numbers = streams(sequences)
             same = ops.expand_dims(numbers, 2) == ops.expand_dims(numbers, 1)
             seen = ops.logical_and(seen, same)
-        segments = inputs.get("segment_ids")
-        segments = (None,) * 3 if segments is None else parts(segments)
-        rows = (token_ids, masked, masked), segments, parts(table_ids)
+        segments, languages = (
+            (None,) * 3 if (own := inputs.get(name)) is None else parts(own)
+            for name in ("segment_ids", "language_ids")
+        )
+        rows = (token_ids, masked, masked), segments, parts(table_ids), languages
         embedded = [
             self.backbone.embeddings(
-                ids, segment_ids=segment, position_ids=at, training=training
+                ids,
+                segment_ids=segment,
+                position_ids=at,
+                language_ids=language,
+                training=training,
             )
-            for ids, segment, at in zip(*rows, strict=True)
+            for ids, segment, at, language in zip(*rows, strict=True)
         ]
         queries = length + count + ops.arange(count, dtype="int32")
         states: Tensor = self.backbone.encoder(

@@ -117,6 +117,8 @@ def test_folders_of_transformers(family, load_weights, tmp_path):
     sizes = {**SIZES}
     if "pooler" in BACKBONES[family].argument_names:
         sizes["pooler"] = family in ("bert", "albert", "longformer", "ernie")
+    if family == "xlm":
+        sizes["num_languages"] = 2
     BACKBONES[family](40, **sizes).export_to_transformers(tmp_path)
 
     def load(path):

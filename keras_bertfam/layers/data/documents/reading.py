@@ -21,6 +21,7 @@ from keras_bertfam.tokenizers.texts import (
     dataset_of,
     text_sources,
     to_utf8,
+    without_languages,
 )
 from keras_bertfam.types import Path, TFDataset, TFRagged, TFTensor, Tokenizer
 
@@ -237,6 +238,7 @@ def sentences_of(
     """Tokenise as `tokenize_sentences`, but give int64 indices of `documents`."""
     # A piece of a document comes after a line's end.
     documents = tf.strings.regex_replace(documents, r"^\x00", " ")
+    documents = without_languages(documents)
     sentences = split_sentences(documents, break_lines)
     if prefix := word_prefix(tokenizer):
         before = tf.where(_follows_space(sentences), prefix, "")

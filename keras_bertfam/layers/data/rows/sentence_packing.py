@@ -230,16 +230,18 @@ def batches_of_texts(documents: TFDataset, count: int) -> TFDataset:
     return check_documents(documents).batch(count).flat_map(by_size)
 
 
-def whole_texts(documents: TFDataset, break_lines: bool) -> TFDataset:
-    """Batch whole texts, for `packing="best_fit"`.
+def whole_texts(
+    documents: TFDataset, break_lines: bool, packing: str = "best_fit"
+) -> TFDataset:
+    """Batch whole texts, for `packing="best_fit"` and others.
 
     Raises:
         ValueError: where lines are to be left whole, which says nothing of these.
     """
     if not break_lines:
         raise ValueError(
-            '`break_lines` must be `True` with packing="best_fit", whose sequences are '
-            "whole texts. Received: break_lines=False."
+            f'`break_lines` must be `True` with packing="{packing}", whose sequences '
+            "are whole texts. Received: break_lines=False."
         )
     return batches_of_texts(documents, 1024)
 

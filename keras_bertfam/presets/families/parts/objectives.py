@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _PACKINGS = ("full", "doc", "best_fit")
+_TRANSLATIONS = (*_PACKINGS, "translations")
 _PAIRS = ("segments", "sentences", "best_fit", "best_fit_sentences")
 _STREAMS = ("stream", *_PACKINGS)
 
@@ -58,7 +59,7 @@ class _Objectives(Mapping[str, Objective]):
     """The package's objectives, and defined subclasses of `DenoisingObjective`."""
 
     own = {
-        "mlm": Objective("MaskedLM", "masked tokens"),
+        "mlm": Objective("MaskedLM", "masked tokens", packings=_TRANSLATIONS),
         "nsp": _pairs("and next segment", "nsp"),
         "sop": _pairs("and their order", "sop"),
         "structural": _pairs("and which comes first", "structural"),
@@ -81,7 +82,9 @@ class _Objectives(Mapping[str, Objective]):
             packings=("segments", *_PACKINGS),
         ),
         "plm": Objective("PermutationLM", "tokens in any order", packings=()),
-        "distillation": Objective("Distiller", "a teacher's answers"),
+        "distillation": Objective(
+            "Distiller", "a teacher's answers", packings=_TRANSLATIONS
+        ),
         "clm": Objective("CausalLM", "next tokens", packings=_STREAMS),
         **{name: _denoising(name) for name in _DENOISING},
     }

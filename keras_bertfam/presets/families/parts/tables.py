@@ -67,6 +67,8 @@ class TransformersTable:
             `transformers` leaves out, to what it does without.
         needed: dict of keys that a config of `transformers` can't have as `None` to
             what they are where neither model nor tokenizer says it.
+        no_tokenizer: what to do in place of reading the tokenizer that `transformers`
+            has for the family, where none here is the same; `None` for one that is.
         sign_file: name of a file that has to lie beside it, if any, unless the config
             has one type of token: the file may not be there.
     """
@@ -101,6 +103,7 @@ class TransformersTable:
     other_layouts: tuple[str, ...] = ()
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
     needed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    no_tokenizer: str | None = None
     sign_file: str | None = None
 
     @property

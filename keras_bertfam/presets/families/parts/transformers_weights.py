@@ -13,7 +13,7 @@ from keras_bertfam.presets.families.parts.weight_maps import (
 )
 
 
-def embedding_weights(segments: bool = True) -> WeightMaps:
+def embedding_weights(segments: bool = True, normalised: bool = True) -> WeightMaps:
     at = "embeddings"
     positions, types = f"{at}.position_embeddings.weight", f"{at}.token_type_embeddings"
     table = f"{at}.position_table"
@@ -26,7 +26,7 @@ def embedding_weights(segments: bool = True) -> WeightMaps:
         )
     else:
         weights += same(table, positions)
-    return weights + norm(f"{at}.norm", f"{at}.LayerNorm")
+    return weights + (norm(f"{at}.norm", f"{at}.LayerNorm") if normalised else ())
 
 
 def block_weights(
@@ -157,6 +157,7 @@ ENCODER_ARGUMENTS = {
     "norm_first": False,
     "disentangled": None,
     "convolution": 0,
+    "num_languages": 0,
 }
 DECODER_ARGUMENTS = {**ENCODER_ARGUMENTS, "causal": True, "embedding_norm": False}
 # Arguments of `EncoderDecoderBackbone`, which itself says what its two halves are.
