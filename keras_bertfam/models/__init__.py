@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from keras_bertfam.models.families.elmo import ElmoBackbone
     from keras_bertfam.models.families.ernie import ErnieBackbone
     from keras_bertfam.models.families.ettin import EttinBackbone
+    from keras_bertfam.models.families.eurobert import EuroBertBackbone
     from keras_bertfam.models.families.gpt import GPTBackbone
     from keras_bertfam.models.families.gpt2 import GPT2Backbone
     from keras_bertfam.models.families.longformer import (
@@ -57,6 +58,7 @@ __all__ = [
     "EncoderDecoderBackbone",
     "ErnieBackbone",
     "EttinBackbone",
+    "EuroBertBackbone",
     "FeatureBackbone",
     "GPT2Backbone",
     "GPTBackbone",

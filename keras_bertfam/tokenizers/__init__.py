@@ -7,6 +7,7 @@ from keras_bertfam import lazy
 if TYPE_CHECKING:
     from keras_bertfam.tokenizers.byte_level import (
         BartTokenizer,
+        EuroBertTokenizer,
         GPT2Tokenizer,
         ModernBertTokenizer,
         RobertaTokenizer,
@@ -36,6 +37,7 @@ __all__ = [
     "DebertaTokenizer",
     "DebertaV2Tokenizer",
     "ElmoTokenizer",
+    "EuroBertTokenizer",
     "GPT2Tokenizer",
     "GPTTokenizer",
     "MPNetTokenizer",

@@ -15,6 +15,7 @@ import tokenizers as hugging_face
 from keras_bertfam.arguments import checked
 from keras_bertfam.tokenizers.byte_level import (
     BartTokenizer,
+    EuroBertTokenizer,
     GPT2Tokenizer,
     ModernBertTokenizer,
     RobertaTokenizer,
@@ -33,7 +34,7 @@ from keras_bertfam.tokenizers.sentence_piece import (
     NormalizedSentencePiece,
     XLNetTokenizer,
 )
-from keras_bertfam.tokenizers.steps import clean_texts
+from keras_bertfam.tokenizers.steps import LLAMA_SPLIT, clean_texts
 from keras_bertfam.tokenizers.t5 import T5Tokenizer, sentinel
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.tokenizers.training_texts import (
@@ -70,6 +71,12 @@ BYTE_PAIR: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...], str | None]] =
         DebertaTokenizer,
         ("[PAD]", "[CLS]", "[SEP]", "[UNK]"),
         ("[MASK]",),
+        None,
+    ),
+    "eurobert": (
+        EuroBertTokenizer,
+        (),
+        ("<|begin_of_text|>", "<|end_of_text|>", "<|mask|>"),
         None,
     ),
     "gpt2": (GPT2Tokenizer, (), ("<|endoftext|>",), None),
@@ -232,18 +239,19 @@ def train_byte_pair(
         add_prefix_space: bool. Whether a text begins with a space, so that its
             first word is as any other. Defaults to `False`.
         family: whose special tokens the vocabulary has and whose tokenizer it gets:
-            `"roberta"`, `"bart"`, `"modernbert"`, `"deberta"`, `"gpt2"` or `"gpt"`.
-            Defaults to `"roberta"`.
+            `"roberta"`, `"bart"`, `"modernbert"`, `"deberta"`, `"eurobert"`, `"gpt2"`
+            or `"gpt"`. Defaults to `"roberta"`.
         **kwargs: passed to the tokenizer.
 
     Returns:
-        A `RobertaTokenizer`, `BartTokenizer`,
-        `ModernBertTokenizer`, `DebertaTokenizer`, `GPT2Tokenizer` or `GPTTokenizer`,
+        A `RobertaTokenizer`, `BartTokenizer`, `ModernBertTokenizer`,
+        `DebertaTokenizer`, `EuroBertTokenizer`, `GPT2Tokenizer` or `GPTTokenizer`,
         whose calls run in the graph. The first ids of the first two are `<s>`, `<pad>`,
         `</s>` and `<unk>`, and the last is `<mask>`; ModernBERT's last are `[UNK]`,
         `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]`; DeBERTa's first are `[PAD]`, `[CLS]`,
-        `[SEP]` and `[UNK]`, and its last is `[MASK]`; GPT-2's last is `<|endoftext|>`,
-        and GPT's first is `<unk>`.
+        `[SEP]` and `[UNK]`, and its last is `[MASK]`; EuroBERT's last are
+        `<|begin_of_text|>`, `<|end_of_text|>` and `<|mask|>`; GPT-2's last is
+        `<|endoftext|>`, and GPT's first is `<unk>`.
 
     Raises:
         FileNotFoundError: If a path is that of no file.
@@ -269,6 +277,12 @@ def train_byte_pair(
     if word_end is None:
         alphabet = splitters.ByteLevel.alphabet()
         splitter = splitters.ByteLevel(add_prefix_space=add_prefix_space)
+        if cls.default_pre_tokenizer:
+            pattern = hugging_face.Regex(LLAMA_SPLIT["pattern"]["Regex"])
+            letters = splitters.ByteLevel(add_prefix_space, use_regex=False)
+            splitter = splitters.Sequence(
+                [splitters.Split(pattern, "isolated"), letters]
+            )
         clean = one_line
     else:
         alphabet = []

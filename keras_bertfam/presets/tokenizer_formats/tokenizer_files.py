@@ -60,7 +60,7 @@ _EXPORTS = {
     "XLMRobertaTokenizer": _PIECES_OF_FAIRSEQ,
     "DebertaV2Tokenizer": {"vocabulary.spm": "spm.model"},
 }
-_BY_JSON = ("ModernBertTokenizer",)
+_BY_JSON = ("ModernBertTokenizer", "EuroBertTokenizer")
 _THEIR_NAMES = {"GPTTokenizer": "OpenAIGPTTokenizer"}
 
 

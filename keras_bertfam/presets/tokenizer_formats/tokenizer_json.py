@@ -58,6 +58,8 @@ def tokenizer_json(
             "vocab": {k: n for k, n in vocabulary.items() if k not in listed},
             "merges": list(tokenizer.merges),
         }
+        if getattr(tokenizer, "ignore_merges", False):
+            model["ignore_merges"] = True
     else:
         model = {
             "type": "WordPiece",

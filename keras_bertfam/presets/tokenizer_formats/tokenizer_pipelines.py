@@ -34,7 +34,7 @@ _MODELS: dict[str, tuple[tuple[str, ...], dict[str, tuple[Any, ...]]]] = {
             "end_of_word_suffix": (None, "", "</w>"),
             "fuse_unk": (False,),
             "byte_fallback": (False,),
-            "ignore_merges": (False,),
+            "ignore_merges": (False, True),
         },
     ),
     "Unigram": (("vocab", "unk_id"), {"byte_fallback": (False,)}),
@@ -189,6 +189,8 @@ def byte_pair_arguments(content: Content, name: str, where: Path) -> Content:
     words = steps_of(content, "pre_tokenizer")
     ends = content["model"].get("end_of_word_suffix") or ""
     if name == "GPTTokenizer":
+        if content["model"].get("ignore_merges"):
+            _refuse(where, "ignore_merges of the model", True, "False, as GPT's")
         asked = word_piece_arguments(content)
         if not asked.get("lowercase") or ends != "</w>":
             _refuse(
@@ -221,6 +223,10 @@ def byte_pair_arguments(content: Content, name: str, where: Path) -> Content:
         given["normalizer"] = normalizer
     if len(words) > 1 or words[-1].get("use_regex") is False:
         given["pre_tokenizer"] = words
+    if content["model"].get("ignore_merges"):
+        given["ignore_merges"] = True
+    if name == "EuroBertTokenizer":  # whose own are others than these
+        given = {"pre_tokenizer": words, "ignore_merges": False, **given}
     return given
 
 
@@ -302,6 +308,9 @@ def expected_rows(tokenizer: Tokenizer, layout: str) -> tuple[list[str], list[st
         "roberta": ([start, "A", end], [start, "A", end, end, "B", end]),
         "t5": (["A", end], ["A", end, "B", end]),
         "xlnet": (["A", end, start], ["A", end, "B", end, start]),
+        "eurobert": ([start, "A", end], [start, "A", end, "B", end]),
+        "eurobert_start": ([start, "A"], [start, "A", start, "B"]),  # as Llama 3's
+        "mmbert": ([start, "A", end], [start, "A", end, "B", end]),
     }.get(layout, (["A"], ["A", "B"]))
 
 
