@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         LongformerBackbone,
         make_longformer,
     )
+    from keras_bertfam.models.families.mmbert import MmBertBackbone
     from keras_bertfam.models.families.modernbert import ModernBertBackbone
     from keras_bertfam.models.families.modernbert_decoder import (
         ModernBertDecoderBackbone,
@@ -63,6 +64,7 @@ __all__ = [
     "GPT2Backbone",
     "GPTBackbone",
     "LongformerBackbone",
+    "MmBertBackbone",
     "ModernBertBackbone",
     "ModernBertDecoderBackbone",
     "MPNetBackbone",

@@ -21,6 +21,7 @@ from keras_bertfam.tokenizers.byte_level import (
     RobertaTokenizer,
 )
 from keras_bertfam.tokenizers.deberta import DebertaTokenizer, DebertaV2Tokenizer
+from keras_bertfam.tokenizers.gemma import BYTES, GemmaTokenizer
 from keras_bertfam.tokenizers.gpt import WORD_END, GPTTokenizer
 from keras_bertfam.tokenizers.learning import (
     count_words,
@@ -77,6 +78,12 @@ BYTE_PAIR: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...], str | None]] =
         EuroBertTokenizer,
         (),
         ("<|begin_of_text|>", "<|end_of_text|>", "<|mask|>"),
+        None,
+    ),
+    "mmbert": (
+        GemmaTokenizer,
+        ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *BYTES),
+        (),
         None,
     ),
     "gpt2": (GPT2Tokenizer, (), ("<|endoftext|>",), None),
@@ -229,6 +236,7 @@ def train_byte_pair(
     A line's end becomes a space, as between the sentences of a document in
     pre-training. The vocabulary has all bytes, so that any text can be written in it.
     GPT's has characters instead, and those that occur in no document are unknown.
+    mmBERT's has characters, and bytes for all others.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings, corpora that are mixed by
@@ -239,18 +247,20 @@ def train_byte_pair(
         add_prefix_space: bool. Whether a text begins with a space, so that its
             first word is as any other. Defaults to `False`.
         family: whose special tokens the vocabulary has and whose tokenizer it gets:
-            `"roberta"`, `"bart"`, `"modernbert"`, `"deberta"`, `"eurobert"`, `"gpt2"`
-            or `"gpt"`. Defaults to `"roberta"`.
+            `"roberta"`, `"bart"`, `"modernbert"`, `"deberta"`, `"eurobert"`,
+            `"mmbert"`, `"gpt2"` or `"gpt"`. Defaults to `"roberta"`.
         **kwargs: passed to the tokenizer.
 
     Returns:
         A `RobertaTokenizer`, `BartTokenizer`, `ModernBertTokenizer`,
-        `DebertaTokenizer`, `EuroBertTokenizer`, `GPT2Tokenizer` or `GPTTokenizer`,
-        whose calls run in the graph. The first ids of the first two are `<s>`, `<pad>`,
-        `</s>` and `<unk>`, and the last is `<mask>`; ModernBERT's last are `[UNK]`,
+        `DebertaTokenizer`, `EuroBertTokenizer`, `GemmaTokenizer`, `GPT2Tokenizer` or
+        `GPTTokenizer`, whose calls run in the graph. The first ids of the first two
+        are `<s>`, `<pad>`, `</s>` and `<unk>`, and the last is `<mask>`; ModernBERT's
+        last are `[UNK]`,
         `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]`; DeBERTa's first are `[PAD]`, `[CLS]`,
         `[SEP]` and `[UNK]`, and its last is `[MASK]`; EuroBERT's last are
-        `<|begin_of_text|>`, `<|end_of_text|>` and `<|mask|>`; GPT-2's last is
+        `<|begin_of_text|>`, `<|end_of_text|>` and `<|mask|>`; mmBERT's first are
+        `<pad>`, `<eos>`, `<bos>`, `<unk>`, `<mask>` and the bytes; GPT-2's last is
         `<|endoftext|>`, and GPT's first is `<unk>`.
 
     Raises:
@@ -274,7 +284,10 @@ def train_byte_pair(
     special = [*first, *last]
     splitters = hugging_face.pre_tokenizers
     splitter: Any
-    if word_end is None:
+    if cls is GemmaTokenizer:
+        alphabet, clean = [], one_line
+        splitter = splitters.Metaspace(prepend_scheme="never")
+    elif word_end is None:
         alphabet = splitters.ByteLevel.alphabet()
         splitter = splitters.ByteLevel(add_prefix_space=add_prefix_space)
         if cls.default_pre_tokenizer:
@@ -313,6 +326,8 @@ def train_byte_pair(
             show_progress=False,
             special_tokens=special,
             initial_alphabet=alphabet,
+            # Rare characters are written in bytes.
+            limit_alphabet=(vocabulary_size - least) // 2 if not alphabet else None,
         )
         trained.train_from_iterator(text_parts(read_texts(documents), clean), trainer)
         model = json.loads(trained.to_str())["model"]
