@@ -284,8 +284,11 @@ def train_byte_pair(
     special = [*first, *last]
     splitters = hugging_face.pre_tokenizers
     splitter: Any
+    limits: dict[str, int] = {}
     if cls is GemmaTokenizer:
         alphabet, clean = [], one_line
+        # Characters have half of the room: rare ones are written in bytes.
+        limits["limit_alphabet"] = max(1, (vocabulary_size - len(special)) // 2)
         splitter = splitters.Metaspace(prepend_scheme="never")
     elif word_end is None:
         alphabet = splitters.ByteLevel.alphabet()
@@ -326,8 +329,7 @@ def train_byte_pair(
             show_progress=False,
             special_tokens=special,
             initial_alphabet=alphabet,
-            # Rare characters are written in bytes.
-            limit_alphabet=(vocabulary_size - least) // 2 if not alphabet else None,
+            **limits,
         )
         trained.train_from_iterator(text_parts(read_texts(documents), clean), trainer)
         model = json.loads(trained.to_str())["model"]
