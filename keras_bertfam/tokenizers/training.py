@@ -284,7 +284,7 @@ def train_byte_pair(
     special = [*first, *last]
     splitters = hugging_face.pre_tokenizers
     splitter: Any
-    limits: dict[str, int] = {}
+    limits: dict[str, Any] = {}
     if cls is GemmaTokenizer:
         alphabet, clean = [], one_line
         # Characters have half of the room: rare ones are written in bytes.
