@@ -132,6 +132,10 @@ class TransformerConfig:
             section 3.1, and its second version). `None` for no such terms.
         convolution: int. Odd number of neighbouring tokens whose embeddings are summed
             up beside the first block (DeBERTa's second version); 0 for none.
+        num_key_value_heads: int or `None`. Heads of keys and values, each of which as
+            many heads of queries share as stand beside each other (Ainslie et al.,
+            2023). Must divide `num_heads`; `None` for one for each head, which is
+            also what as many as `num_heads` become.
 
     Raises:
         ValueError: for a value that is none of these, and for some that exclude each
@@ -191,6 +195,7 @@ class TransformerConfig:
     convolution: int = _number(COUNT, 0, of_weights=True)
     uniform_initializer: bool = False
     num_languages: int = _number(COUNT, 0, of_weights=True)
+    num_key_value_heads: int | None = _number(SIZE, None, of_weights=True)
 
     def __post_init__(self) -> None:
         for name, range_ in NUMBERS.items():
@@ -223,6 +228,7 @@ class TransformerConfig:
             )
         )
         self._check_attention()
+        self._check_groups()
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
@@ -300,6 +306,19 @@ class TransformerConfig:
                     f"Received: {name}={getattr(self, name)!r}."
                 )
 
+    def _check_groups(self):
+        count = check_key_value_heads(self.num_heads, self.num_key_value_heads)
+        self._set(num_key_value_heads=None if count == self.num_heads else count)
+        if self.num_key_value_heads is None:
+            return
+        for name in ("pruned_heads", "disentangled", "cross_attention"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"`{name}` must be left out where queries share keys and values. "
+                    f"Received: {name}={getattr(self, name)!r}, "
+                    f"num_heads={self.num_heads}, num_key_value_heads={count}."
+                )
+
     @classmethod
     def of_part(cls, **settings: Any) -> "TransformerConfig":
         """Make the config of a layer that was saved alone, by what it knew.
@@ -355,6 +374,21 @@ def head_dim_of(hidden_dim: int, num_heads: int, head_dim: int | None) -> int:
             f"given. Received: hidden_dim={hidden_dim}, num_heads={num_heads}."
         )
     return head_dim or hidden_dim // num_heads
+
+
+def check_key_value_heads(num_heads: int, num_key_value_heads: int | None) -> int:
+    """Give the number of heads of keys and values.
+
+    Raises:
+        ValueError: if it doesn't divide `num_heads`.
+    """
+    count = num_heads if num_key_value_heads is None else num_key_value_heads
+    if count < 1 or num_heads % count:
+        raise ValueError(
+            "`num_key_value_heads` must divide `num_heads`. Received: "
+            f"num_key_value_heads={count}, num_heads={num_heads}."
+        )
+    return count
 
 
 def heads_left(pruned: PrunedHeads | None, layer: int, count: int) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ import os
 import pathlib
 
 import pytest
+import typer
 
 from keras_bertfam import models
 from keras_bertfam.corpus import python_documentation
@@ -102,6 +103,19 @@ def test_longformer_and_modernbert(text_file):
     model = pretrain("modern", [text_file], **sizes, lengths=(32, 64), steps=(2, 2))
     assert model.backbone.rotary_base == (160_000, 10_000)
     assert MaskedLM.from_preset("modern").fill_mask("the [MASK] .", top_k=1)[0]
+
+
+@pytest.mark.slow("release")
+def test_mmbert(text_file):
+    pretrain = load_main("pretrain_mmbert")
+    sizes = {"size": "tiny", "vocabulary_size": 400, "tokens": 64, "steps": 3}
+    languages = [f"{name}={text_file}" for name in ("en", "is")]
+    model = pretrain("mm", languages, **sizes, lengths=(16, 32))
+    assert model.preprocessor.mask_selection_rate == 0.05
+    assert model.backbone.rotary_base == (160_000, 160_000)
+    assert MaskedLM.from_preset("mm").fill_mask("the <mask> .", top_k=1)[0]
+    with pytest.raises(typer.BadParameter, match="LANGUAGE=FILES twice"):
+        pretrain("mm", languages[:1])
 
 
 @pytest.mark.slow("release")

@@ -14,6 +14,7 @@ ENCODERS = {
     "DistilBert": {},
     "Electra": {"embedding_dim": 8},
     "Ernie": {},
+    "EuroBert": {"num_key_value_heads": 1},
     "Longformer": {"attention_window": 4},
     "ModernBert": {},
     "MPNet": {},

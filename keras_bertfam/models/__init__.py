@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from keras_bertfam.models.families.elmo import ElmoBackbone
     from keras_bertfam.models.families.ernie import ErnieBackbone
     from keras_bertfam.models.families.ettin import EttinBackbone
+    from keras_bertfam.models.families.eurobert import EuroBertBackbone
     from keras_bertfam.models.families.gpt import GPTBackbone
     from keras_bertfam.models.families.gpt2 import GPT2Backbone
     from keras_bertfam.models.families.longformer import (
         LongformerBackbone,
         make_longformer,
     )
+    from keras_bertfam.models.families.mmbert import MmBertBackbone
     from keras_bertfam.models.families.modernbert import ModernBertBackbone
     from keras_bertfam.models.families.modernbert_decoder import (
         ModernBertDecoderBackbone,
@@ -59,10 +61,12 @@ __all__ = [
     "EncoderDecoderBackbone",
     "ErnieBackbone",
     "EttinBackbone",
+    "EuroBertBackbone",
     "FeatureBackbone",
     "GPT2Backbone",
     "GPTBackbone",
     "LongformerBackbone",
+    "MmBertBackbone",
     "ModernBertBackbone",
     "ModernBertDecoderBackbone",
     "MPNetBackbone",

@@ -383,7 +383,8 @@ class EncoderBackbone(TokenBackbone):
 
         Returns:
             A tuple, with a pair of float tensors `(batch_size, keys, num_heads,
-            head_dim)` for each layer, the keys and values.
+            head_dim)` for each layer, the keys and values; or of
+            `num_key_value_heads`.
 
         Example:
 
@@ -399,7 +400,10 @@ class EncoderBackbone(TokenBackbone):
         outputs["sequence_output"].shape  # (1, 1, 16)
         ```
         """
-        counts = [len(self.encoder.heads_of(k)) for k in range(self.num_layers)]
+        counts = [
+            self.num_key_value_heads or len(self.encoder.heads_of(layer))
+            for layer in range(self.num_layers)
+        ]
         shapes = ((batch_size, keys, count, self.head_dim) for count in counts)
         return tuple(
             (ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype))

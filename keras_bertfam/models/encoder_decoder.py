@@ -19,7 +19,8 @@ _INPUTS = ("token_ids", "padding_mask", "position_ids", "sequence_ids")
 _ONE_SIDED = (
     "embedding_dim num_segments num_languages share num_groups pooler causal "
     "cross_attention pruned_heads head_gates norm_bias first_norm rotary_base "
-    "attention_window attention_dilation max_global_tokens disentangled convolution"
+    "attention_window attention_dilation max_global_tokens disentangled convolution "
+    "num_key_value_heads"
 ).split()
 
 

@@ -12,6 +12,8 @@ from keras_bertfam.types import Model, Tensor
 def summary_token(backbone: Model, token: str | None = None) -> str:
     """Name the token that stands for a row: `"first"`, `"last"` or `"end"`.
 
+    A head may also read the `"mean"` of all, or read all of them: `"late"`.
+
     `"last"` is the start token where rows end with it, and `"end"` what ends the text,
     the only one that has seen all of it in a causal backbone, and in a decoder.
 
@@ -22,6 +24,7 @@ def summary_token(backbone: Model, token: str | None = None) -> str:
     if token is None:
         record = backbone.record
         token = "first" if record is None else record.head_style.token
+        token = "mean" if token == "late" else token  # which is for heads
     causal = getattr(backbone, "causal", False) or is_encoder_decoder(backbone)
     return "end" if causal and token == "first" else token
 
@@ -54,7 +57,7 @@ def check_layout(preprocessor: Any, token: str) -> None:
 
 def _check_not_packed(token, packed=True):
     if packed and token != "first":
-        what = "mean" if token == "mean" else "last token"
+        what = "mean" if token in ("mean", "late") else "last token"
         raise ValueError(
             f"`packed` must be `False` where the {what} stands for a text: examples "
             "that share a row are told by their first tokens. Received: packed=True."
@@ -146,13 +149,15 @@ def summary_states(
 
     Returns:
         Float tensor `(batch, sequences, hidden_dim)`, of one sequence in rows that
-        aren't packed.
+        aren't packed; of all tokens if `token="late"`.
     """
     inputs = dict(inputs)
     starts = inputs.pop("sequence_starts", None)
-    if token == "mean":
+    if token in ("mean", "late"):
         _check_not_packed(token, starts is not None)
         states = states_of(backbone, inputs, training=training)
+        if token == "late":
+            return states
         return mean_states(states, inputs.get("padding_mask"))
     if starts is None:
         positions = token_positions(inputs, token)
@@ -201,7 +206,8 @@ def with_summaries_global(
         return inputs
     starts = inputs.get("sequence_starts")
     if starts is None:
-        places = token_positions(inputs, "first" if token == "mean" else token)
+        of_all = token in ("mean", "late")
+        places = token_positions(inputs, "first" if of_all else token)
     else:
         places = ops.reshape(starts, (ops.shape(starts)[0], -1))
     return {**inputs, "global_positions": places}

@@ -23,8 +23,12 @@ def masked_lm_head(
     Returns:
         A layer.
     """
-    if cls is MaskedLMHead and _kind_of(backbone) == "bias":
-        arguments: dict[str, Any] = {}
+    kind = _kind_of(backbone) if cls is MaskedLMHead else None
+    if kind == "table":
+        arguments: dict[str, Any] = {"initializer": backbone.make_initializer()}
+        cls = LanguageModelHead
+    elif kind == "bias":
+        arguments = {}
         cls = TiedLogits
     else:
         arguments = {

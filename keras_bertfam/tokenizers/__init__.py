@@ -7,6 +7,7 @@ from keras_bertfam import lazy
 if TYPE_CHECKING:
     from keras_bertfam.tokenizers.byte_level import (
         BartTokenizer,
+        EuroBertTokenizer,
         GPT2Tokenizer,
         ModernBertTokenizer,
         RobertaTokenizer,
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from keras_bertfam.tokenizers.counting import extend_vocabulary
     from keras_bertfam.tokenizers.deberta import DebertaTokenizer, DebertaV2Tokenizer
     from keras_bertfam.tokenizers.elmo import ElmoTokenizer, train_words
+    from keras_bertfam.tokenizers.gemma import GemmaTokenizer
     from keras_bertfam.tokenizers.gpt import GPTTokenizer
     from keras_bertfam.tokenizers.sentence_piece import AlbertTokenizer, XLNetTokenizer
     from keras_bertfam.tokenizers.t5 import T5Tokenizer
@@ -36,8 +38,10 @@ __all__ = [
     "DebertaTokenizer",
     "DebertaV2Tokenizer",
     "ElmoTokenizer",
+    "EuroBertTokenizer",
     "GPT2Tokenizer",
     "GPTTokenizer",
+    "GemmaTokenizer",
     "MPNetTokenizer",
     "ModernBertTokenizer",
     "RobertaTokenizer",

@@ -27,12 +27,14 @@ from keras_bertfam.autograph import as_written
 from keras_bertfam.tokenizers.added_tokens import AddedToken, split_at
 from keras_bertfam.tokenizers.merging import merged_words, once_traced
 from keras_bertfam.tokenizers.steps import (
+    LLAMA_SPLIT,
     NORMALIZERS,
     PRE_TOKENIZERS,
     Step,
     check_steps,
     normalize,
     split_by,
+    words_after_spaces,
 )
 from keras_bertfam.tokenizers.text_tokenizer import TextTokenizer, rows_between
 from keras_bertfam.tokenizers.texts import WHITE_SPACE, to_utf8, without_nul
@@ -55,21 +57,7 @@ def words_of(texts: TFTensor) -> TFRagged:
     Returns:
         Ragged string tensor of shape `(batch, None)`, whose words joined are the text.
     """
-    # "a   b" is split into "a", "   ", "b". The last space goes to what follows:
-    # "a", "  ", " b".
-    pieces, _, _ = ragged.split_at(texts, _SPACES, _SPACES)
-    flat = pieces.flat_values
-    rows = ragged.row_ids(pieces)
-    # Nothing follows the last piece of a row; an empty row has none.
-    follows = tf.concat([rows[1:] == rows[:-1], tf.zeros(tf.size(rows[:1]), bool)], 0)
-    gives = follows & tf.strings.regex_full_match(flat, _SPACES)
-    last = tf.where(gives, tf.strings.substr(flat, -1, 1, unit="UTF8_CHAR"), "")
-    left = tf.strings.length(flat) - tf.strings.length(last)
-    given = tf.concat([tf.fill([tf.size(rows[:1])], ""), last[:-1]], 0)
-    flat = tf.strings.join([given, tf.strings.substr(flat, tf.zeros_like(left), left)])
-    kept = ragged.keep_in_rows(pieces.with_flat_values(flat), flat != "")
-    words, _, _ = ragged.split_at(kept.flat_values, _WORDS, _WORDS)
-    return ragged.merge_inner(kept.with_flat_values(words))
+    return words_after_spaces(texts, _SPACES, _SPACES, _WORDS)
 
 
 class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
@@ -81,24 +69,39 @@ class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         normalizer: list of dicts. What is done to texts first, steps as in a
             `tokenizer.json`, such as `{"type": "NFKC"}`.
         pre_tokenizer: list of dicts. What splits texts before the published
-            expression does, such as `{"type": "Digits", "individual_digits": True}`.
+            expression does, such as `{"type": "Digits", "individual_digits": True}`;
+            `None` for the class's own steps, mostly none.
+        ignore_merges: bool. Whether a word that is a token stays whole, whatever the
+            merges are; `None` for what is the class's own, mostly `False`.
         **kwargs: arguments of `TextTokenizer` and
             `keras_hub.tokenizers.BytePairTokenizer`.
     """
 
     word_gap = ""
     special_token_names: ClassVar[dict[str, str]] = {}
+    default_pre_tokenizer: ClassVar[tuple[Step, ...]] = ()
+    default_ignore_merges: ClassVar[bool] = False
 
     def __init__(
         self,
         vocabulary: Path | dict[str, int] | None = None,
         merges: Path | list[str] | None = None,
         normalizer: Iterable[Step] = (),
-        pre_tokenizer: Iterable[Step] = (),
+        pre_tokenizer: Iterable[Step] | None = None,
+        ignore_merges: bool | None = None,
         **kwargs: Any,
     ) -> None:
+        if pre_tokenizer is None:
+            pre_tokenizer = self.default_pre_tokenizer
+        if ignore_merges is None:
+            ignore_merges = self.default_ignore_merges
+        if not isinstance(ignore_merges, bool):
+            raise ValueError(
+                f"`ignore_merges` must be a bool. Received: {ignore_merges!r}."
+            )
         self.normalizer = check_steps(normalizer, NORMALIZERS, "normalizer")
         self.pre_tokenizer = check_steps(pre_tokenizer, PRE_TOKENIZERS, "pre_tokenizer")
+        self.ignore_merges = ignore_merges
         for name, token in self.special_token_names.items():
             self._add_special_token(token, f"{name}_token")
         # KerasHub's other path, in pure Python, splits words otherwise.
@@ -135,9 +138,12 @@ class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
 
     def get_config(self) -> Config:
         config = super().get_config()
-        for name in ("normalizer", "pre_tokenizer"):
-            if getattr(self, name):
-                config[name] = [dict(step) for step in getattr(self, name)]
+        if self.normalizer:
+            config["normalizer"] = [dict(step) for step in self.normalizer]
+        if self.pre_tokenizer != self.default_pre_tokenizer:
+            config["pre_tokenizer"] = [dict(step) for step in self.pre_tokenizer]
+        if self.ignore_merges != self.default_ignore_merges:
+            config["ignore_merges"] = self.ignore_merges
         return config
 
 
@@ -168,7 +174,10 @@ def byte_level_rows(
         )
 
     def letters_of(words):
-        return tokenizer.byte2unicode.lookup(tf.strings.bytes_split(words))
+        letters = tokenizer.byte2unicode.lookup(tf.strings.bytes_split(words))
+        if getattr(tokenizer, "ignore_merges", False):
+            return _whole_where_known(tokenizer, letters)
+        return letters
 
     tokens = ragged.merge_inner(merged_words(tokenizer, words, letters_of))
     if tokenizer.compute_dtype == "string":
@@ -181,6 +190,16 @@ def byte_level_rows(
         return ragged.keep_in_rows(ids, ids.flat_values >= 0)
     number = tokenizer.vocabulary[unknown]
     return ids.with_flat_values(tf.where(ids.flat_values < 0, number, ids.flat_values))
+
+
+@as_written
+def _whole_where_known(tokenizer, letters):
+    """Put words that are tokens in the place of their letters."""
+    words = tf.strings.reduce_join(letters, -1)
+    whole = tokenizer.token_to_id_map.lookup(words) >= 0
+    others = ~tf.gather(whole, ragged.row_ids(letters))
+    letters = ragged.keep_in_rows(letters, others)
+    return ragged.fill_rows(letters, whole, ragged.keep(words, whole))
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -322,3 +341,50 @@ class ModernBertTokenizer(ByteLevelTokenizer):
             return super()._merge(texts)
         parts = split_at(texts, [AddedToken(run) for run in runs])
         return rows_between(self, parts, runs, super()._merge)
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class EuroBertTokenizer(ByteLevelTokenizer):
+    """EuroBERT's tokenizer: Llama 3's byte-level BPE, with a mask token.
+
+    Texts are split as `tiktoken` does for Llama 3: digits by three, a sign with the
+    letters that follow it, line ends by themselves. A word that is a token stays
+    whole, whatever the merges are. Rows are padded with the token that ends them.
+
+    Args:
+        vocabulary: path of a `vocab.json`, or a dict from tokens to ids, with
+            `<|begin_of_text|>`, `<|end_of_text|>` and `<|mask|>`.
+        merges: path of a `merges.txt`, or a list of its lines.
+        **kwargs: see `RobertaTokenizer`; and `ignore_merges` (bool: whether words that
+            are tokens stay whole).
+
+    Returns:
+        See `RobertaTokenizer`.
+
+    Example:
+
+    ```python
+    documents = tf.data.Dataset.from_tensor_slices(["a bat", "a cat sat"])
+    tokenizer = keras_bertfam.tokenizers.train_byte_pair(
+        documents, 300, family="eurobert")
+    ```
+
+    Reference: [Boizard et al., 2025](https://arxiv.org/abs/2503.05500).
+    """
+
+    special_token_names = {
+        "start": "<|begin_of_text|>",
+        "end": "<|end_of_text|>",
+        "pad": "<|end_of_text|>",
+        "mask": "<|mask|>",
+    }
+    default_pre_tokenizer = (
+        LLAMA_SPLIT,
+        {
+            "type": "ByteLevel",
+            "add_prefix_space": False,
+            "trim_offsets": True,
+            "use_regex": False,
+        },
+    )
+    default_ignore_merges = True

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from keras_bertfam import ragged
 from keras_bertfam.tokenizers.byte_level import ByteLevelTokenizer
+from keras_bertfam.tokenizers.gemma import GemmaTokenizer
 from keras_bertfam.tokenizers.gpt import WORD_END, WORDS, GPTTokenizer
 from keras_bertfam.tokenizers.learning import SIGNS
 from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer, tokenize
@@ -145,6 +146,16 @@ def _gpt(tokenizer, texts):
     return ids, *_before_clean_up(texts, clean, starts, ends)
 
 
+def _gemma(tokenizer, texts):
+    """Find the characters, or bytes, that each token is made of."""
+    clean = tokenizer.clean_texts
+    tokens = ragged.merge_inner(tokenizer.merged(tokenizer.words(clean(texts))))
+    sizes = tokens.with_flat_values(tokenizer.sizes_of(tokens.flat_values))
+    ids = tokens.with_flat_values(tokenizer.token_to_id_map.lookup(tokens.flat_values))
+    ends = _cumulative(sizes)
+    return ids, *_before_clean_up(texts, clean, ends - sizes, ends)
+
+
 def _before_clean_up(texts, clean, starts, ends):
     """Find where in texts the bytes are that a clean-up by characters has changed.
 
@@ -255,5 +266,6 @@ _KINDS = {
     NormalizedSentencePiece: _normalized_sentence_piece,
     keras_hub.tokenizers.SentencePieceTokenizer: _sentence_piece,
     GPTTokenizer: _gpt,
+    GemmaTokenizer: _gemma,
     keras_hub.tokenizers.BytePairTokenizer: _byte_pair,
 }

@@ -13,6 +13,9 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_bertfam import ragged
+from keras_bertfam.autograph import as_written
+from keras_bertfam.text_files.reading import WHITE_SPACE as SPACES
+from keras_bertfam.text_files.reading import between_brackets
 from keras_bertfam.tokenizers.texts import WHITE_SPACE, to_utf8
 from keras_bertfam.types import TFRagged, TFTensor
 
@@ -142,6 +145,30 @@ _WORD += r"\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}"
 _CHINESE = r"[\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FAFF}\x{20000}-\x{2A6DF}"
 _CHINESE += r"\x{2A700}-\x{2B81F}\x{2B920}-\x{2CEAF}\x{2F800}-\x{2FA1F}]"
 
+# How Llama 3 splits texts; no other pattern is known.
+_LLAMA = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+LLAMA_SPLIT: Step = {
+    "type": "Split",
+    "pattern": {"Regex": _LLAMA},
+    "behavior": "Isolated",
+    "invert": False,
+}
+_OTHERS = rf"[^{WHITE_SPACE}\p{{L}}\p{{N}}]"
+# The same without looking ahead, for what `words_after_spaces` makes of a text: what is
+# no space, with line ends after a sign; line ends and spaces before; and other spaces.
+_LLAMA_PIECES = (
+    rf"[^{WHITE_SPACE}]*{_OTHERS}[\r\n]+|[^{WHITE_SPACE}]+|"
+    rf"[{WHITE_SPACE}]*[\r\n]+|[{WHITE_SPACE}]+"
+)
+_LLAMA_SPACES = f"[{between_brackets(SPACES.translate({10: None, 13: None}))}]+"
+_LLAMA_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
+    rf" ?{_OTHERS}+[\r\n]*|[{WHITE_SPACE}]*[\r\n]+|[{WHITE_SPACE}]+"
+)
+
 _FLAG = (bool,)
 # The keys of each step, and of what type their values are.
 NORMALIZERS: dict[str, dict[str, Any]] = {
@@ -196,6 +223,8 @@ def check_steps(
     steps = tuple(steps)
     for step in steps:
         kind = step.get("type") if isinstance(step, dict) else None
+        if step == LLAMA_SPLIT and known is PRE_TOKENIZERS:
+            continue
         if kind not in known:
             raise ValueError(
                 f"`{name}` must be of steps of the types {', '.join(known)}. "
@@ -253,6 +282,9 @@ def split_by(texts: TFTensor, steps: Iterable[Step]) -> tuple[TFRagged, TFRagged
     words = ragged.from_lengths(texts, tf.ones_like(texts, tf.int64))
     starts = words.with_flat_values(tf.zeros(tf.size(texts), tf.int64))
     for step in steps:
+        if step == LLAMA_SPLIT:
+            words, starts = _split_as_llama(words, starts)
+            continue
         for pattern, kept in _patterns(step):
             pieces, places, _ = ragged.split_at(words.flat_values, pattern, kept)
             first = tf.gather(starts.flat_values, ragged.row_ids(pieces))
@@ -261,6 +293,57 @@ def split_by(texts: TFTensor, steps: Iterable[Step]) -> tuple[TFRagged, TFRagged
                 ragged.merge_inner(words.with_flat_values(x)) for x in (pieces, places)
             )
     return words, starts
+
+
+def _split_as_llama(words, starts):
+    """Split words, and tell where the parts begin."""
+    pieces = words_after_spaces(
+        words.flat_values, _LLAMA_PIECES, _LLAMA_SPACES, _LLAMA_WORDS
+    )
+    sizes = tf.cast(tf.strings.length(pieces.flat_values), tf.int64)
+    ends = tf.cumsum(sizes)
+    # What is before a word, less what is before its parts.
+    before = tf.gather(tf.pad(ends, [[1, 0]]), pieces.row_starts())
+    moved = tf.gather(starts.flat_values - before, ragged.row_ids(pieces))
+    places = pieces.with_flat_values(ends - sizes + moved)
+    return tuple(
+        ragged.merge_inner(words.with_flat_values(x)) for x in (pieces, places)
+    )
+
+
+@as_written
+def words_after_spaces(
+    texts: TFTensor, pattern: str, spaces: str, words: str
+) -> TFRagged:
+    """Split texts, where a space belongs to the word after it. Works in a graph.
+
+    It is what published expressions do by looking ahead, which RE2 can't: they end
+    with `\\s+(?!\\S)|\\s+`.
+
+    Args:
+        texts: string tensor of shape `(batch,)`, in UTF-8.
+        pattern: str. Pieces of texts, which words don't cross.
+        spaces: str. The pieces whose last character goes to the piece that follows.
+        words: str. The words of pieces.
+
+    Returns:
+        Ragged string tensor of shape `(batch, None)`, whose words joined are the text.
+    """
+    # "a   b" is split into "a", "   ", "b". The last space goes to what follows:
+    # "a", "  ", " b".
+    pieces, _, _ = ragged.split_at(texts, pattern, pattern)
+    flat = pieces.flat_values
+    rows = ragged.row_ids(pieces)
+    # Nothing follows the last piece of a row; an empty row has none.
+    follows = tf.concat([rows[1:] == rows[:-1], tf.zeros(tf.size(rows[:1]), bool)], 0)
+    gives = follows & tf.strings.regex_full_match(flat, spaces)
+    last = tf.where(gives, tf.strings.substr(flat, -1, 1, unit="UTF8_CHAR"), "")
+    left = tf.strings.length(flat) - tf.strings.length(last)
+    given = tf.concat([tf.fill([tf.size(rows[:1])], ""), last[:-1]], 0)
+    flat = tf.strings.join([given, tf.strings.substr(flat, tf.zeros_like(left), left)])
+    kept = ragged.keep_in_rows(pieces.with_flat_values(flat), flat != "")
+    found, _, _ = ragged.split_at(kept.flat_values, words, words)
+    return ragged.merge_inner(kept.with_flat_values(found))
 
 
 def _patterns(step):

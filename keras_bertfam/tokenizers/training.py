@@ -15,11 +15,13 @@ import tokenizers as hugging_face
 from keras_bertfam.arguments import checked
 from keras_bertfam.tokenizers.byte_level import (
     BartTokenizer,
+    EuroBertTokenizer,
     GPT2Tokenizer,
     ModernBertTokenizer,
     RobertaTokenizer,
 )
 from keras_bertfam.tokenizers.deberta import DebertaTokenizer, DebertaV2Tokenizer
+from keras_bertfam.tokenizers.gemma import BYTES, GemmaTokenizer
 from keras_bertfam.tokenizers.gpt import WORD_END, GPTTokenizer
 from keras_bertfam.tokenizers.learning import (
     count_words,
@@ -33,7 +35,7 @@ from keras_bertfam.tokenizers.sentence_piece import (
     NormalizedSentencePiece,
     XLNetTokenizer,
 )
-from keras_bertfam.tokenizers.steps import clean_texts
+from keras_bertfam.tokenizers.steps import LLAMA_SPLIT, clean_texts
 from keras_bertfam.tokenizers.t5 import T5Tokenizer, sentinel
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.tokenizers.training_texts import (
@@ -70,6 +72,18 @@ BYTE_PAIR: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...], str | None]] =
         DebertaTokenizer,
         ("[PAD]", "[CLS]", "[SEP]", "[UNK]"),
         ("[MASK]",),
+        None,
+    ),
+    "eurobert": (
+        EuroBertTokenizer,
+        (),
+        ("<|begin_of_text|>", "<|end_of_text|>", "<|mask|>"),
+        None,
+    ),
+    "mmbert": (
+        GemmaTokenizer,
+        ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *BYTES),
+        (),
         None,
     ),
     "gpt2": (GPT2Tokenizer, (), ("<|endoftext|>",), None),
@@ -222,6 +236,7 @@ def train_byte_pair(
     A line's end becomes a space, as between the sentences of a document in
     pre-training. The vocabulary has all bytes, so that any text can be written in it.
     GPT's has characters instead, and those that occur in no document are unknown.
+    mmBERT's has characters, and bytes for all others.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings, corpora that are mixed by
@@ -232,18 +247,21 @@ def train_byte_pair(
         add_prefix_space: bool. Whether a text begins with a space, so that its
             first word is as any other. Defaults to `False`.
         family: whose special tokens the vocabulary has and whose tokenizer it gets:
-            `"roberta"`, `"bart"`, `"modernbert"`, `"deberta"`, `"gpt2"` or `"gpt"`.
-            Defaults to `"roberta"`.
+            `"roberta"`, `"bart"`, `"modernbert"`, `"deberta"`, `"eurobert"`,
+            `"mmbert"`, `"gpt2"` or `"gpt"`. Defaults to `"roberta"`.
         **kwargs: passed to the tokenizer.
 
     Returns:
-        A `RobertaTokenizer`, `BartTokenizer`,
-        `ModernBertTokenizer`, `DebertaTokenizer`, `GPT2Tokenizer` or `GPTTokenizer`,
-        whose calls run in the graph. The first ids of the first two are `<s>`, `<pad>`,
-        `</s>` and `<unk>`, and the last is `<mask>`; ModernBERT's last are `[UNK]`,
+        A `RobertaTokenizer`, `BartTokenizer`, `ModernBertTokenizer`,
+        `DebertaTokenizer`, `EuroBertTokenizer`, `GemmaTokenizer`, `GPT2Tokenizer` or
+        `GPTTokenizer`, whose calls run in the graph. The first ids of the first two
+        are `<s>`, `<pad>`, `</s>` and `<unk>`, and the last is `<mask>`; ModernBERT's
+        last are `[UNK]`,
         `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]`; DeBERTa's first are `[PAD]`, `[CLS]`,
-        `[SEP]` and `[UNK]`, and its last is `[MASK]`; GPT-2's last is `<|endoftext|>`,
-        and GPT's first is `<unk>`.
+        `[SEP]` and `[UNK]`, and its last is `[MASK]`; EuroBERT's last are
+        `<|begin_of_text|>`, `<|end_of_text|>` and `<|mask|>`; mmBERT's first are
+        `<pad>`, `<eos>`, `<bos>`, `<unk>`, `<mask>` and the bytes; GPT-2's last is
+        `<|endoftext|>`, and GPT's first is `<unk>`.
 
     Raises:
         FileNotFoundError: If a path is that of no file.
@@ -266,9 +284,21 @@ def train_byte_pair(
     special = [*first, *last]
     splitters = hugging_face.pre_tokenizers
     splitter: Any
-    if word_end is None:
+    limits: dict[str, Any] = {}
+    if cls is GemmaTokenizer:
+        alphabet, clean = [], one_line
+        # Characters have half of the room: rare ones are written in bytes.
+        limits["limit_alphabet"] = max(1, (vocabulary_size - len(special)) // 2)
+        splitter = splitters.Metaspace(prepend_scheme="never")
+    elif word_end is None:
         alphabet = splitters.ByteLevel.alphabet()
         splitter = splitters.ByteLevel(add_prefix_space=add_prefix_space)
+        if cls.default_pre_tokenizer:
+            pattern = hugging_face.Regex(LLAMA_SPLIT["pattern"]["Regex"])
+            letters = splitters.ByteLevel(add_prefix_space, use_regex=False)
+            splitter = splitters.Sequence(
+                [splitters.Split(pattern, "isolated"), letters]
+            )
         clean = one_line
     else:
         alphabet = []
@@ -299,6 +329,7 @@ def train_byte_pair(
             show_progress=False,
             special_tokens=special,
             initial_alphabet=alphabet,
+            **limits,
         )
         trained.train_from_iterator(text_parts(read_texts(documents), clean), trainer)
         model = json.loads(trained.to_str())["model"]

@@ -31,6 +31,7 @@ OTHERS = {
     "Electra": {"embedding_size": 4},
     "Longformer": {"type_vocab_size": 1, "attention_window": 4},
     "ModernBert": {"local_attention": 4, "pad_token_id": None},
+    "EuroBert": {"num_key_value_heads": 1, "pad_token_id": None, "head_dim": 4},
 }
 # What the released models have.
 OTHERS["Deberta"] = {

@@ -53,6 +53,22 @@ def test_parameter_counts_of_ettin(size):
         assert cls.parameter_count(**arguments) == ETTIN[size]
 
 
+# Without and with the head of its masked language model.
+MMBERT = {"small": (140_493_696, 140_897_536), "base": (306_939_648, 307_786_240)}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("size", MMBERT)
+def test_parameter_counts_of_mmbert(size):
+    arguments = models.MmBertBackbone.presets_table[f"mmbert_{size}_multi"]
+    encoder, whole = MMBERT[size]
+    assert models.MmBertBackbone.parameter_count(**arguments) == encoder
+    width = arguments["hidden_dim"]
+    assert encoder + width**2 + width + 256_000 == whole
+    without = {"small": 42_189_696, "base": 110_331_648}
+    assert encoder - 256_000 * width == without[size]
+
+
 @pytest.mark.any_backend
 def test_formula_of_modernbert():
     """V H + H + L (4 H^2 + 3 H I + 2 H) - H + H, and heads H^2 + H + V."""

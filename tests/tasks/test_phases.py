@@ -245,6 +245,18 @@ def test_published_phases():
     assert [p.objective for p in pretraining_phases("modernbert-decoder")] == [
         "clm"
     ] * 3
+    mmbert = pretraining_phases("mmbert", "mmbert_small_multi")
+    assert [phase.steps for phase in mmbert] == [487_000, 15_900, 2_650]
+    assert [phase.sequence_length for phase in mmbert] == [1024, 8192, 8192]
+    assert [phase.mix_exponent for phase in mmbert] == [0.7, 0.5, 0.3]
+    masked = [phase.preprocessor_arguments["mask_selection_rate"] for phase in mmbert]
+    assert masked == [0.3, 0.15, 0.05]
+    bases = [phase.backbone_arguments["rotary_base"] for phase in mmbert]
+    assert bases == [(10_000.0,) * 2, (160_000.0,) * 2, (160_000.0,) * 2]
+    assert [phase.learning_rate for phase in mmbert] == [8e-4, 4e-4, 4e-4]
+    euro = pretraining_phases("eurobert")
+    masked = [phase.preprocessor_arguments["mask_selection_rate"] for phase in euro]
+    assert masked == [0.5, 0.1]
     first, _ = pretraining_phases("bert", "bert_base_multi")
     assert first.mix_exponent == 0.7
     (roberta,) = pretraining_phases("xlm-roberta")

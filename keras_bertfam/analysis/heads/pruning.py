@@ -213,6 +213,9 @@ def _weights(layer, name):
 def _copy_columns(old, new, attention, places):
     """Copy some heads of a weight whose last axis or axes are of heads."""
     values = ops.convert_to_numpy(old)
+    if len(places) == attention.num_heads:  # all, which may share their keys
+        new.assign(values)
+        return
     if values.shape[-2:] != (attention.num_heads, attention.head_dim):
         sizes = (-1, attention.num_heads, attention.head_dim)
         values = values.reshape(*values.shape[:-1], *sizes)

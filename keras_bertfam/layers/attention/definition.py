@@ -16,7 +16,8 @@ class Asked:
 
     Args:
         query: float tensor `(batch, queries, num_heads, head_dim)`.
-        key: float tensor `(batch, keys, num_heads, head_dim)`.
+        key: float tensor `(batch, keys, num_heads, head_dim)`; or of fewer heads, each
+            of which as many heads of queries share as stand beside each other.
         value: as the key.
         scale: float. What the scores are multiplied by.
         mask: bool tensor of rank 4 that broadcasts to the scores, true where a key is
@@ -48,6 +49,25 @@ class Asked:
     def dtype(self) -> str:
         return keras.backend.standardize_dtype(self.query.dtype)
 
+    @property
+    def is_grouped(self) -> bool:
+        """Whether heads of queries share keys and values."""
+        return self.key.shape[2] != self.query.shape[2]
+
+
+def for_each_head(x: Tensor, num_heads: int) -> Tensor:
+    """Repeat keys or values for all heads that share them.
+
+    Args:
+        x: float tensor `(batch, length, groups, head_dim)`.
+        num_heads: int.
+
+    Returns:
+        Float tensor `(batch, length, num_heads, head_dim)`.
+    """
+    count = num_heads // x.shape[2]
+    return x if count == 1 else ops.repeat(x, count, axis=2)
+
 
 def explicit_attention(asked: Asked) -> tuple[Tensor, Tensor]:
     """Compute attention by its definition, with a softmax in float32.
@@ -57,7 +77,10 @@ def explicit_attention(asked: Asked) -> tuple[Tensor, Tensor]:
         probabilities `(batch, num_heads, queries, keys)` before dropout, float32.
     """
     query = ops.transpose(asked.query * asked.scale, (0, 2, 1, 3))
+    heads, groups = query.shape[1], asked.key.shape[2]
+    query = _in_groups(query, groups)
     scores = ops.matmul(query, ops.transpose(asked.key, (0, 2, 3, 1)))
+    scores = _in_groups(scores, heads)
     scores = ops.cast(scores, "float32")
     if asked.bias is not None:
         scores += ops.cast(asked.bias, "float32")
@@ -73,8 +96,21 @@ def explicit_attention(asked: Asked) -> tuple[Tensor, Tensor]:
     kept = ops.cast(scores, asked.dtype)
     if asked.dropout is not None:
         kept = asked.dropout(kept, training=True)
+    kept = _in_groups(kept, groups)
     context = ops.matmul(kept, ops.transpose(asked.value, (0, 2, 1, 3)))
+    context = _in_groups(context, heads)
     return ops.transpose(context, (0, 2, 1, 3)), scores
+
+
+def _in_groups(x, count):
+    """Make the rows of heads that share keys rows of one, or undo that.
+
+    Of `(batch, heads, queries, width)` it is `(batch, count, ..., width)`.
+    """
+    if x.shape[1] == count:
+        return x
+    batch, heads, rows, width = ops.shape(x)
+    return ops.reshape(x, (batch, count, rows * heads // count, width))
 
 
 def whole_mask(asked: Asked) -> Tensor | None:

@@ -210,6 +210,11 @@ class DisentangledSelfAttention(SelfAttention):
     ) -> None:
         scale = (3 * head_dim) ** -0.5 if scale is None else scale
         super().__init__(num_heads, head_dim, scale=scale, **kwargs)
+        if self.num_key_value_heads != num_heads:
+            raise ValueError(
+                "`num_key_value_heads` must be left out, as each head has keys of its "
+                f"own. Received: {self.num_key_value_heads}."
+            )
         self.separate = separate
         self.table_dropout_rate = table_dropout
         self.table_dropout = Dropout(

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.arguments import checked
+from keras_bertfam.layers.attention.definition import for_each_head
 from keras_bertfam.layers.attention.kernels import kernel_for, knows_patterns
 from keras_bertfam.layers.attention.masks import numbers_of
 from keras_bertfam.layers.attention.pattern import NearbyKeys, VisibleKeys
@@ -96,10 +97,9 @@ class LocalSelfAttention(SelfAttention):
         self.global_projections = global_projections
 
     def build(self, input_shape: Shape) -> None:
-        inner, width = self._inner_dim, input_shape[-1]
         self.global_qkv = None
         if self.global_projections:
-            self.global_qkv = self._dense(3 * inner, width, "global_qkv", queries=inner)
+            self.global_qkv = self._joint_dense(input_shape[-1], "global_qkv")
         super().build(input_shape)
 
     def call(  # type: ignore[override]
@@ -149,7 +149,7 @@ class LocalSelfAttention(SelfAttention):
                 x, context, scores, keys, rotary, training
             )
         if self.watcher is not None:
-            self.watcher(heads[0] * self.scale, heads[1], scores)
+            self.watcher(heads[0] * self.scale, self._of_each_head(heads[1]), scores)
         if positions is not None:
             context, scores = (
                 part if part is None else self._at(part, positions, axis)
@@ -191,6 +191,8 @@ class LocalSelfAttention(SelfAttention):
         """Compute the heads' outputs `(batch, length, num_heads, head_dim)`."""
         dilations, size = keys.dilations, keys.window // 2
         steps, found = sorted({*dilations}), {}
+        if len(steps) > 1:
+            heads = [for_each_head(part, len(dilations)) for part in heads]
         for step, bias in zip(steps, hidden, strict=True):
             own = [head for head, each in enumerate(dilations) if each == step]
             parts = heads

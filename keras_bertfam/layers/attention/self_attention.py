@@ -1,5 +1,6 @@
 """Multi-head self-attention."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -7,13 +8,18 @@ import keras
 from keras import ops
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.attention.definition import Asked, explicit_attention
+from keras_bertfam.layers.attention.definition import (
+    Asked,
+    explicit_attention,
+    for_each_head,
+)
 from keras_bertfam.layers.attention.kernels import attend, knows_patterns
 from keras_bertfam.layers.attention.masks import causal_mask
 from keras_bertfam.layers.attention.pattern import VisibleKeys
 from keras_bertfam.layers.attention.positions import rotary_at, rotate
 from keras_bertfam.layers.blocks.dense import flat_dense, take_positions
 from keras_bertfam.layers.blocks.dropout import Dropout
+from keras_bertfam.transformer_config import check_key_value_heads
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
@@ -98,7 +104,7 @@ class MultiHeadAttention(keras.layers.Layer):
         kept = keep_scores or self.watcher is not None
         context, scores = self._mix(parts, mask, bias, kept, training, **more)
         if self.watcher is not None:
-            self.watcher(parts[0] * self.scale, parts[1], scores)
+            self.watcher(parts[0] * self.scale, self._of_each_head(parts[1]), scores)
         return self._combine(context, head_mask), scores if keep_scores else None
 
     def _combine(self, context, head_mask):
@@ -110,6 +116,9 @@ class MultiHeadAttention(keras.layers.Layer):
         count = ops.shape(context)[1]
         context = ops.reshape(context, (-1, count, self._inner_dim))
         return flat_dense(self.output_dense, context)
+
+    def _of_each_head(self, key):
+        return for_each_head(key, self.num_heads)
 
     def _mix(self, parts, mask, bias, keep_scores, training, **more):
         """Compute means of values, and their probabilities if asked for.
@@ -165,6 +174,8 @@ class SelfAttention(MultiHeadAttention):
             `head_dim ** -0.5`. With another scale the initial query kernel is
             scaled so that the first scores are of the usual size, as T5's.
         causal: bool. Whether a token attends to those before it and itself only.
+        num_key_value_heads: int or `None`. Heads of keys and values, see
+            `TransformerConfig`; `None` for one for each head.
 
     Call arguments:
         x: float tensor of shape `(batch, length, width)`.
@@ -181,8 +192,9 @@ class SelfAttention(MultiHeadAttention):
             `RelativePositionBias`.
         rotary: pair of float tensors, the positions of `x` by which queries and keys
             are rotated, see `TransformerStack`.
-        cache: pair of float tensors `(batch, keys, num_heads, head_dim)`, the keys
-            and values of what came before; `x` are the tokens that follow.
+        cache: pair of float tensors `(batch, keys, num_heads, head_dim)`, or of
+            `num_key_value_heads`, the keys and values of what came before; `x` are the
+            tokens that follow.
         cache_index: int scalar, the position of the first token of `x`. Keys from
             there on are replaced; later ones aren't attended to if `causal`.
         return_scores: bool. Return the attention probabilities as well.
@@ -193,8 +205,11 @@ class SelfAttention(MultiHeadAttention):
         shape `(batch, num_heads, length or count, length)`, float32, and the new
         cache.
 
-    Reference: [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762),
-    section 3.2.
+    Raises:
+        ValueError: for a `num_key_value_heads` that doesn't divide `num_heads`.
+
+    References: [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762),
+    section 3.2; [Ainslie et al., 2023](https://arxiv.org/abs/2305.13245), section 2.2.
 
     Example:
 
@@ -204,15 +219,30 @@ class SelfAttention(MultiHeadAttention):
     ```
     """
 
-    def __init__(self, *args: Any, causal: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        causal: bool = False,
+        num_key_value_heads: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.causal = causal
+        self.num_key_value_heads = check_key_value_heads(
+            self.num_heads, num_key_value_heads
+        )
 
     def build(self, input_shape: Shape) -> None:
         inner, width = self._inner_dim, input_shape[-1]
-        self.qkv = self._dense(3 * inner, width, "qkv", queries=inner)
+        self.qkv = self._joint_dense(width, "qkv")
         self.output_dense = self._dense(width, inner, "output")
         self.built = True
+
+    def _joint_dense(self, width, name):
+        """Build the projection to queries, keys and values, in this order."""
+        inner = self._inner_dim
+        both = 2 * self.num_key_value_heads * self.head_dim
+        return self._dense(inner + both, width, name, queries=inner)
 
     def call(
         self,
@@ -304,6 +334,8 @@ class SelfAttention(MultiHeadAttention):
     def _project(self, x, positions, layer=None, rotary=None):
         """Give query, key and value, each `(batch, length, num_heads, head_dim)`.
 
+        Keys and values are of `num_key_value_heads`.
+
         Args:
             layer: the dense layer; `None` for `qkv`.
         """
@@ -316,9 +348,18 @@ class SelfAttention(MultiHeadAttention):
     def _projected(self, x, positions, layer):
         batch, length = ops.shape(x)[:2]
         heads = (self.num_heads, self.head_dim)
+        groups = (self.num_key_value_heads, self.head_dim)
         if positions is None or layer.quantization_mode is not None:
-            qkv = ops.reshape(flat_dense(layer, x), (batch, length, 3, *heads))
-            query, key, value = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
+            qkv = flat_dense(layer, x)
+            if groups == heads:
+                qkv = ops.reshape(qkv, (batch, length, 3, *heads))
+                query, key, value = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
+            else:
+                first, last = self._inner_dim, self._inner_dim + math.prod(groups)
+                qkv = ops.reshape(qkv, (batch, length, layer.units))
+                query = ops.reshape(qkv[..., :first], (batch, length, *heads))
+                key = ops.reshape(qkv[..., first:last], (batch, length, *groups))
+                value = ops.reshape(qkv[..., last:], (batch, length, *groups))
             if positions is not None:
                 query = ops.reshape(query, (batch, length, self._inner_dim))
                 query = take_positions(query, positions)
@@ -333,13 +374,17 @@ class SelfAttention(MultiHeadAttention):
         if layer.use_bias:
             bias = ops.cast(layer.bias, self.compute_dtype)
             query, pair = query + bias[:inner], pair + bias[inner:]
-        pair = ops.reshape(pair, (batch, length, 2, *heads))
+        pair = ops.reshape(pair, (batch, length, 2, *groups))
         # Said, as ONNX can't find it for an empty batch.
         query = ops.reshape(query, (batch, ops.shape(positions)[1], *heads))
         return query, pair[:, :, 0], pair[:, :, 1]
 
     def get_config(self) -> Config:
-        return {**super().get_config(), "causal": self.causal}
+        return {
+            **super().get_config(),
+            "causal": self.causal,
+            "num_key_value_heads": self.num_key_value_heads,
+        }
 
 
 def with_rows(cache: Tensor, index: Tensor, rows: Tensor) -> Tensor:

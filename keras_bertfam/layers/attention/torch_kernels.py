@@ -69,5 +69,6 @@ def sdpa(asked: Asked) -> Tensor:
             dropout_p=rate,
             is_causal=causal,
             scale=asked.scale,
+            enable_gqa=asked.is_grouped,
         )
     return context.transpose(1, 2)

@@ -219,18 +219,18 @@ class TransformerStack(StackHeads, keras.layers.Layer):
             common = {"use_bias": config.use_bias, "dtype": self.dtype_policy}
             return NoAttention(name="self_attention", **common)
         arguments = {**self._of_attention(count), "name": "self_attention"}
-        if config.is_local:
-            has_global = bool(config.max_global_tokens)
-            return LocalSelfAttention(
-                causal=config.causal, global_projections=has_global, **arguments
-            )
         if config.disentangled is not None:
             return DisentangledSelfAttention(
                 separate=config.disentangled == "separate",
                 table_dropout=config.dropout,
                 **arguments,
             )
-        return SelfAttention(causal=config.causal, **arguments)
+        arguments |= {"causal": config.causal}
+        arguments |= {"num_key_value_heads": config.num_key_value_heads}
+        if config.is_local:
+            has_global = bool(config.max_global_tokens)
+            return LocalSelfAttention(global_projections=has_global, **arguments)
+        return SelfAttention(**arguments)
 
     def _cross_attention(self, index):
         arguments = self._of_attention(self.num_heads)

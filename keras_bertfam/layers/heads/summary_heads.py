@@ -102,10 +102,26 @@ class SummaryHead(keras.layers.Layer):
         self.built = True
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
-        if self.dense is not None:
-            x = self.dense(self._first_dropout(x, training=training))
-            x = get_activation(self.activation)(x)
-            x = x if self.norm is None else self.norm(x)
+        return self.logits_of(self.transformed(x, training), training)
+
+    def transformed(self, x: Tensor, training: bool | None = None) -> Tensor:
+        """Compute what the logits are made of, before their dropout.
+
+        Args:
+            x: float tensor of shape `(..., width)`.
+            training: bool or `None`.
+
+        Returns:
+            Float tensor of shape `(..., hidden_dim)`, or `x` without such a layer.
+        """
+        if self.dense is None:
+            return x
+        x = self.dense(self._first_dropout(x, training=training))
+        x = get_activation(self.activation)(x)
+        return x if self.norm is None else self.norm(x)
+
+    def logits_of(self, x: Tensor, training: bool | None = None) -> Tensor:
+        """Compute logits of what `transformed` gives, float32 `(..., num_classes)`."""
         x = self._last_dropout(x, training=training)
         return ops.cast(self.logits(x), "float32")
 

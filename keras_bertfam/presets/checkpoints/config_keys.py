@@ -19,12 +19,13 @@ MEANINGLESS = {
         deterministic_flash_attn reference_compile repad_logits_with_grad onnx_export
         reorder_and_upcast_attn sparse_prediction sparse_pred_ignore_index
         attention_mode ignore_attention_mask _attn_implementation
-        _attn_implementation_autoset auto_map trust_remote_code""",
+        _attn_implementation_autoset auto_map trust_remote_code pretraining_tp""",
     "names that preprocessors are given as `languages`": "lang2id id2lang lang_id",
     "the tokenizer's": """
         bos_index eos_index mask_index pad_index unk_index
         bos_token_id cls_token_id eos_token_id eos_token_ids mask_token_id
-        pad_token_id pad_token_ids sep_token_id unk_token_id""",
+        pad_token_id pad_token_ids sep_token_id unk_token_id bos_token eos_token
+        mask_token pad_token""",
     "arguments of `generate()` here": """
         bad_words_ids begin_suppress_tokens decoder_start_token_id diversity_penalty
         do_sample early_stopping encoder_no_repeat_ngram_size
@@ -60,7 +61,8 @@ _READ = """
     architectures model_type id2label label2id problem_type pruned_heads
     tie_word_embeddings sentence_transformers sbert_ce_default_activation_function
     layer_types local_attention rope_parameters rope_scaling global_rope_theta
-    local_rope_theta relative_attention max_relative_positions position_biased_input
+    local_rope_theta rope_theta clf_pooling hidden_dropout
+    relative_attention max_relative_positions position_biased_input
     pos_att_type position_buckets norm_rel_ebd share_att_key conv_act conv_groups
     embedding_size type_vocab_size n_words gelu_activation n_langs
     use_lang_emb""".split()

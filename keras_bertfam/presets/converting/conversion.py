@@ -325,7 +325,7 @@ def _output_table(source, report):
         return {}
     told = source.config.get("tie_word_embeddings", True)
     tied = output not in report.unequal and (told or output not in source.tensors)
-    if tied and told is False:
+    if tied and told is False and _table(source).ties:
         report.notes.append(
             f"With tie_word_embeddings=False, but without {output!r}: logits are "
             "computed by the token table."

@@ -64,7 +64,7 @@ _EXPORTS = {
     "XLMRobertaTokenizer": _PIECES_OF_FAIRSEQ,
     "DebertaV2Tokenizer": {"vocabulary.spm": "spm.model"},
 }
-_BY_JSON = ("ModernBertTokenizer",)
+_BY_JSON = ("ModernBertTokenizer", "EuroBertTokenizer", "GemmaTokenizer")
 _THEIR_NAMES = {"GPTTokenizer": "OpenAIGPTTokenizer"}
 
 
@@ -202,10 +202,10 @@ def _byte_pair_class(source):
     return _ours(record.tokenizer_class if own else "RobertaTokenizer")
 
 
-def _byte_pair_tokenizer(source, added, ids, merges, given):
+def _byte_pair_tokenizer(source, added, ids, merges, given, cls=None):
     ids = {**ids, **{token["content"]: token["id"] for token in added if "id" in token}}
     _check_ids(ids)
-    cls = _byte_pair_class(source)
+    cls = cls or _byte_pair_class(source)
     if given.get("add_prefix_space") and cls.__name__ == "GPTTokenizer":
         raise CheckpointError(
             f"The tokenizer of {os.fspath(source.path)!r} must add no space before a "
@@ -263,13 +263,16 @@ def _tokenizer_json(source, added, path):
         tokenizer = _word_piece_tokenizer(source, tokens, added, given)
     elif kind == "BPE":
         pairs = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
-        name = _byte_pair_class(source).__name__
-        given = tokenizer_pipelines.byte_pair_arguments(content, name, path)
+        # Encoders of ModernBERT's type may have Gemma's vocabulary, as mmBERT.
+        falls_back = model.get("byte_fallback")
+        cls = _ours("GemmaTokenizer") if falls_back else _byte_pair_class(source)
+        given = tokenizer_pipelines.byte_pair_arguments(content, cls.__name__, path)
         if "add_prefix_space" in source.tokenizer_config:  # which has the last word
             given.pop("add_prefix_space", None)
             if _flag(source.tokenizer_config, "add_prefix_space", False):
                 given["add_prefix_space"] = True
-        tokenizer = _byte_pair_tokenizer(source, added, model["vocab"], pairs, given)
+        ids = model["vocab"]
+        tokenizer = _byte_pair_tokenizer(source, added, ids, pairs, given, cls)
     else:
         own = _own_pipeline(source, content)
         stated, proto = own or (

@@ -28,6 +28,8 @@ def tokenizer_json(
     """
     if hasattr(tokenizer, "proto"):
         return _pieces_json(tokenizer, layout)
+    if getattr(tokenizer, "falls_back_to_bytes", False):
+        return _gemma_json(tokenizer, layout)
     is_pairs = hasattr(tokenizer, "merges")
     vocabulary = {t: tokenizer.token_to_id(t) for t in tokenizer.get_vocabulary()}
     roles = {role: getattr(tokenizer, f"{role}_token", None) for role in _ROLES}
@@ -58,6 +60,8 @@ def tokenizer_json(
             "vocab": {k: n for k, n in vocabulary.items() if k not in listed},
             "merges": list(tokenizer.merges),
         }
+        if getattr(tokenizer, "ignore_merges", False):
+            model["ignore_merges"] = True
     else:
         model = {
             "type": "WordPiece",
@@ -107,6 +111,39 @@ def _config(roles, vocabulary, *inputs):
         "clean_up_tokenization_spaces": False,
         **named,
     }
+
+
+def _gemma_json(tokenizer, layout):
+    vocabulary = {t: tokenizer.token_to_id(t) for t in tokenizer.get_vocabulary()}
+    roles = {role: getattr(tokenizer, f"{role}_token") for role in _ROLES}
+    given = {token.content: token for token in tokenizer.added_tokens}
+    own, mask = {*roles.values()}, roles["mask"]
+    added = [
+        _added(name, vocabulary[name], given.get(name), name in own, name == mask)
+        for name in sorted({*own, *given}, key=vocabulary.__getitem__)
+    ]
+    space = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    back = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
+    content = _content(
+        added,
+        space,
+        None,
+        _template(tokenizer, layout),
+        _sequence([back, {"type": "ByteFallback"}, {"type": "Fuse"}], "decoders"),
+        {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": roles["unk"],
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": True,
+            "byte_fallback": True,
+            "ignore_merges": False,
+            "vocab": {k: n for k, n in vocabulary.items() if k in tokenizer.vocabulary},
+            "merges": [merge.split(" ") for merge in tokenizer.merges],
+        },
+    )
+    return content, _config(roles, vocabulary)
 
 
 def not_expressible(tokenizer: Tokenizer) -> list[str]:

@@ -32,9 +32,9 @@ _MODELS: dict[str, tuple[tuple[str, ...], dict[str, tuple[Any, ...]]]] = {
             "unk_token": (None, "<unk>", "[UNK]", "<|endoftext|>"),
             "continuing_subword_prefix": (None, ""),
             "end_of_word_suffix": (None, "", "</w>"),
-            "fuse_unk": (False,),
-            "byte_fallback": (False,),
-            "ignore_merges": (False,),
+            "fuse_unk": (False, True),
+            "byte_fallback": (False, True),
+            "ignore_merges": (False, True),
         },
     ),
     "Unigram": (("vocab", "unk_id"), {"byte_fallback": (False,)}),
@@ -47,6 +47,9 @@ _AFTER: dict[str, dict[str, tuple[str, ...]]] = {
         "ByteLevel": _BYTE_LEVEL,
         "Metaspace": ("replacement", "add_prefix_space", "prepend_scheme", "split"),
         "BPEDecoder": ("suffix",),
+        "Replace": ("pattern", "content"),
+        "ByteFallback": (),
+        "Fuse": (),
     },
     "post_processor": {
         "TemplateProcessing": ("single", "pair", "special_tokens"),
@@ -55,6 +58,10 @@ _AFTER: dict[str, dict[str, tuple[str, ...]]] = {
         "ByteLevel": _BYTE_LEVEL,
     },
 }
+# What Gemma's files do: a space is `▁`, and so none is left to split texts at.
+_GEMMA = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+_AT_SPACES = {"type": "Split", "pattern": {"String": " "}, "invert": False}
+_AT_SPACES["behavior"] = "MergedWithPrevious"
 _BERT = {"clean_text": True, "handle_chinese_chars": True}
 _METASPACE: dict[str, tuple[Any, ...]] = {
     "replacement": ("▁",),
@@ -187,8 +194,16 @@ def byte_pair_arguments(content: Content, name: str, where: Path) -> Content:
     """
     normalizer = steps_of(content, "normalizer")
     words = steps_of(content, "pre_tokenizer")
+    if name == "GemmaTokenizer":
+        _check_gemma(content["model"], normalizer, words, where)
+        return {}
+    for key in ("byte_fallback", "fuse_unk"):
+        if content["model"].get(key):
+            _refuse(where, f"{key} of the model", True, f"False, as of a {name}")
     ends = content["model"].get("end_of_word_suffix") or ""
     if name == "GPTTokenizer":
+        if content["model"].get("ignore_merges"):
+            _refuse(where, "ignore_merges of the model", True, "False, as GPT's")
         asked = word_piece_arguments(content)
         if not asked.get("lowercase") or ends != "</w>":
             _refuse(
@@ -221,7 +236,25 @@ def byte_pair_arguments(content: Content, name: str, where: Path) -> Content:
         given["normalizer"] = normalizer
     if len(words) > 1 or words[-1].get("use_regex") is False:
         given["pre_tokenizer"] = words
+    if content["model"].get("ignore_merges"):
+        given["ignore_merges"] = True
+    if name == "EuroBertTokenizer":  # whose own are others than these
+        given = {"pre_tokenizer": words, "ignore_merges": False, **given}
     return given
+
+
+def _check_gemma(model, normalizer, words, where):
+    """Raise a `CheckpointError` for a pipeline that isn't Gemma's."""
+    for key, value in (("byte_fallback", True), ("unk_token", "<unk>")):
+        if model.get(key) != value:
+            _refuse(where, f"{key} of the model", model.get(key), repr(value))
+    for key in ("ignore_merges", "end_of_word_suffix"):
+        if model.get(key):
+            _refuse(where, f"{key} of the model", model[key], "left out, as Gemma's")
+    if normalizer != [_GEMMA]:
+        _refuse(where, "normalizer", normalizer, "▁ for each space, as Gemma's")
+    if words not in ([], [_AT_SPACES]):
+        _refuse(where, "pre_tokenizer", words, "none, as Gemma's")
 
 
 def piece_arguments(content: Content, where: Path) -> Content:
@@ -278,6 +311,7 @@ def check_layout(
     steps = [step for step in steps if step["type"] != "ByteLevel"]  # of offsets
     if not steps:
         return
+    layouts += _ALSO.get(layouts[0], ())
     known = [expected_rows(tokenizer, layout) for layout in layouts]
     found = [_places(step) for step in steps]
     if found not in [[each] for each in known] or any(
@@ -287,6 +321,10 @@ def check_layout(
     ):
         wanted = " and ".join(" ".join(places) for places in known[0])
         _refuse(where, "post_processor", steps, f"rows of {wanted}")
+
+
+# Layouts of files by the family's: without an end, or each text with both.
+_ALSO = {"mmbert": ("eurobert_start", "gemma")}
 
 
 def expected_rows(tokenizer: Tokenizer, layout: str) -> tuple[list[str], list[str]]:
@@ -302,6 +340,10 @@ def expected_rows(tokenizer: Tokenizer, layout: str) -> tuple[list[str], list[st
         "roberta": ([start, "A", end], [start, "A", end, end, "B", end]),
         "t5": (["A", end], ["A", end, "B", end]),
         "xlnet": (["A", end, start], ["A", end, "B", end, start]),
+        "eurobert": ([start, "A", end], [start, "A", end, "B", end]),
+        "eurobert_start": ([start, "A"], [start, "A", start, "B"]),  # as Llama 3's
+        "mmbert": ([start, "A", end], [start, "A", end, "B", end]),
+        "gemma": ([start, "A", end], [start, "A", end, start, "B", end]),
     }.get(layout, (["A"], ["A", "B"]))
 
 

@@ -174,7 +174,8 @@ def _files_of(path):
 def _family(path, files, kind, config, model_type, family):
     """Find the family whose tokenizer files are: as they say, or as is given."""
     said = str(config.get("tokenizer_class")).removesuffix("Fast")
-    classes = {f"{t.title}Tokenizer": n for n, t in transformers_tables().items()}
+    classes = {r.tokenizer_class: n for n, r in reversed(FAMILIES.items()) if r.sizes}
+    classes |= {f"{t.title}Tokenizer": n for n, t in transformers_tables().items()}
     named, asked = classes.get(said), (family, model_type)
     others = [n for n in asked if isinstance(n, str) and n in FAMILIES]
     if named is not None and FAMILIES[named].tokenizer == kind:

@@ -134,13 +134,18 @@ class SummaryTask(FineTuningTask):
         else:
             rows = with_summaries_global(self.backbone, rows, self._token)
         states, losses = self._states(rows, LABELS in inputs, training)
+        is_late = self._token == "late"
+        if is_late:
+            states = self.head.transformed(states, training)
+            states = mean_states(states, rows.get("padding_mask"))
         if group is not None:
             states = ops.reshape(states, (*group, self.backbone.hidden_dim))
             if not self.choices:
                 states = ops.sum(states, axis=1, keepdims=True)
         if self.reads_pooler:  # which itself would read each row's first state alone
             states = self.backbone.pooler.dense(states)
-        scores = self.head(states, training=training)
+        head = self.head.logits_of if is_late else self.head
+        scores = head(states, training=training)
         one = not self.choices and inputs.get("sequence_starts") is None
         outputs = self.as_outputs(scores[:, 0] if one else scores)
         if losses is None:
@@ -157,6 +162,8 @@ class SummaryTask(FineTuningTask):
         states = states_of(self.backbone, rows, training=training)
         if self._token == "mean":
             read = mean_states(states, rows.get("padding_mask"))
+        elif self._token == "late":
+            read = states
         else:
             read = take_positions(states, token_positions(rows, self._token))
         return read, self.token_losses(rows, states)

@@ -257,7 +257,9 @@ class MaskedLM(FillMask, PretrainingTask):
         backbone = DistilBertBackbone.from_teacher(teacher.backbone, layers, **kwargs)
         count = teacher.decoder_positions
         student = cls(backbone, teacher.preprocessor, decoder_positions=count)
-        theirs, ours = [teacher.head.bias], [student.head.bias]
+        theirs, ours = [], []
+        if teacher.head.bias is not None:  # not every family has one
+            theirs, ours = [teacher.head.bias], [student.head.bias]
         if teacher.position_queries is not None and student.position_queries:
             theirs.append(teacher.position_queries.table)
             ours.append(student.position_queries.table)

@@ -1,6 +1,8 @@
 """Every way to compute attention against its definition, for all that can be asked."""
 
+import dataclasses
 import functools
+import sys
 import types
 
 import keras
@@ -125,9 +127,11 @@ def by_definition(asked):
     return explicit_attention(asked)[0]
 
 
-def assert_all_right(asked_for, length, compute=attend, tolerance=2e-5):
+def assert_all_right(
+    asked_for, length, compute=attend, tolerance=2e-5, right=by_definition
+):
     outputs, gradients = results(compute, asked_for, length)
-    expected, slopes = results(by_definition, asked_for, length)
+    expected, slopes = results(right, asked_for, length)
     for at, name in enumerate(asked_for):
         for found, right in (
             (outputs[at], expected[at]),
@@ -140,6 +144,26 @@ def assert_all_right(asked_for, length, compute=attend, tolerance=2e-5):
 
 def test_every_pattern():
     assert_all_right(patterns(16), 16)
+
+
+def of_groups(compute, repeats=1):
+    """Compute with the keys and values of every other head alone, or repeated."""
+
+    def computed(asked):
+        parts = (ops.repeat(x[:, :, ::2], repeats, 2) for x in (asked.key, asked.value))
+        key, value = parts
+        return compute(dataclasses.replace(asked, key=key, value=value))
+
+    return computed
+
+
+@pytest.mark.slow
+def test_queries_that_share_keys(monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "HEADS", 4)
+    repeated = of_groups(by_definition, repeats=2)
+    names = ("packed", "causal, keys", "bias, pairs", "some queries, pairs")
+    asked_for = {name: patterns(8)[name] for name in names}
+    assert_all_right(asked_for, 8, of_groups(attend), right=repeated)
 
 
 def test_the_definition():
@@ -238,7 +262,7 @@ def interpreted_tpu():
 
 @only_jax
 @pytest.mark.slow
-def test_tpu_kernel_by_the_interpreter():
+def test_tpu_kernel_by_the_interpreter(monkeypatch):
     length = 128
     asked_for = {name: patterns(length)[name] for name in TPU_PATTERNS}
     keys, ids, _ = masks(length)
@@ -250,6 +274,16 @@ def test_tpu_kernel_by_the_interpreter():
         with interpreted_tpu():
             assert kernel_for(asked).name == "splash"
             return attend(asked)
+
+    monkeypatch.setattr(sys.modules[__name__], "HEADS", 4)
+    assert_all_right(
+        {"packed": asked_for["packed"]},
+        length,
+        of_groups(compute),
+        tolerance=1e-4,
+        right=of_groups(by_definition, repeats=2),
+    )
+    monkeypatch.undo()
 
     def right(asked):
         # The definition has no windows: as masks.

@@ -99,7 +99,8 @@ class HeadStyle:
         pooler: whether the backbone's own pooler is that dense layer, if it has one.
         token: whether it reads the row's `"first"` token, its `"last"`, which is the
             start token, or the token at its `"end"`, which ends the text; or the
-            `"mean"` of all.
+            `"mean"` of all; or `"late"`, the mean after the activation, by which
+            logits are the mean of each token's.
         norm: whether a norm follows the activation, both and the dense layer without
             biases.
         tokens: whether the heads that label tokens have that dense layer as well.
@@ -153,7 +154,7 @@ class Family:
         token_head: the head of its language models. `None`: a dense layer, activation,
             norm, table and bias for masked tokens, as BERT's, and the table alone for
             next ones, as GPT's. `"transform"`: the former for both. `"bias"`: the table
-            and a bias for masked tokens.
+            and a bias for masked tokens. `"table"`: the table alone for both.
         other_styles: those of some of its heads.
         arguments: of the constructor, those whose defaults aren't the trunk's.
         sizes: the published ones by name.

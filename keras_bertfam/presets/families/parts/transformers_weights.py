@@ -158,6 +158,7 @@ ENCODER_ARGUMENTS = {
     "disentangled": None,
     "convolution": 0,
     "num_languages": 0,
+    "num_key_value_heads": None,
 }
 DECODER_ARGUMENTS = {**ENCODER_ARGUMENTS, "causal": True, "embedding_norm": False}
 # Arguments of `EncoderDecoderBackbone`, which itself says what its two halves are.

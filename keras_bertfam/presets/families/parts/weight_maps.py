@@ -42,6 +42,17 @@ KERNEL = Transform(
     lambda arrays: _beside([a.T for a in arrays], 1),
     lambda a, count, _: [part.T for part in np.split(a, count, 1)],
 )
+
+
+def _by_heads(kernel, _, backbone):
+    """Cut a kernel into those of queries, keys and values, which may have fewer."""
+    first = backbone.num_heads * backbone.head_dim
+    last = (kernel.shape[1] + first) // 2
+    return [part.T for part in np.split(kernel, (first, last), 1)]
+
+
+# Side by side as well, where queries may share keys and values.
+GROUPED = Transform(KERNEL.join, _by_heads)
 # `(hidden_dim, num_heads, head_dim)`, as XLNet has them.
 HEADS = Transform(
     lambda arrays: _beside([a.reshape(len(a), -1) for a in arrays], 1),
