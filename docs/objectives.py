@@ -809,14 +809,9 @@ def xlm_roberta() -> Picture:
     }
     sizes = {"English": 1000.0, "French": 100.0, "German": 10.0}
     shares = [sampling_shares(sizes, exponent) for exponent in (1.0, 0.3)]
-    rows, table = [], [Row("", cells_of(["of the text", "of the rows"], "bare"))]
-    for seed, (name, text) in enumerate(texts.items()):
-        words = ["<mask>", *text.split()]
-        layer = layers.MaskTokens(
-            len(words), 0, len(words), mask_selection_rate=0.3, **MASKED
-        )
-        ids = np.array(layer([*range(1, len(words))], seed=[0, seed])["token_ids"])
-        rows.append(Row(name, [Cell(words[k], "token" if k else "mask") for k in ids]))
+    rows = several_languages(texts, [0.3] * len(texts))
+    table = [Row("", cells_of(["of the text", "of the rows"], "bare"))]
+    for name in texts:
         known, drawn = (f"{100 * share[name]:.0f} %" for share in shares)
         table.append(Row(name, [Cell(known, "bare"), Cell(drawn, "kept")]))
     return [rows, table]
@@ -880,13 +875,101 @@ def neobert() -> Picture:
     ]
 
 
+def several_languages(texts: dict[str, str], rates: list[float]) -> list[Row]:
+    """Rows of texts with masks, a rate for each."""
+    rows = []
+    for seed, ((name, text), rate) in enumerate(zip(texts.items(), rates, strict=True)):
+        words = ["<mask>", *text.split()]
+        layer = layers.MaskTokens(
+            len(words), 0, len(words), mask_selection_rate=rate, **MASKED
+        )
+        ids = np.array(layer([*range(1, len(words))], seed=[0, seed])["token_ids"])
+        rows.append(Row(name, [Cell(words[k], "token" if k else "mask") for k in ids]))
+    return rows
+
+
+def xlm() -> Picture:
+    """A text and its translation stand in one row, and both are masked: each side helps
+    to tell what the other lacks. Positions begin anew with the translation, and each
+    token has a vector of its language.
+    """
+    sides = {"en": "the dog barks at night", "fr": "le chien aboie la nuit"}
+    rows = several_languages(sides, [0.4, 0.4])
+    end = Cell("</s>", "special")
+    inputs = [cell for row in rows for cell in (end, *row.cells, end)]
+    words = [word for text in sides.values() for word in ("", *text.split(), "")]
+    names = [name for row in rows for name in [row.label] * (len(row.cells) + 2)]
+    places = [n for row in rows for n in range(len(row.cells) + 2)]
+    targets = [
+        Cell(word, "target") if cell.kind == "mask" else GAP
+        for word, cell in zip(words, inputs, strict=True)
+    ]
+    return [
+        [
+            Row("input", inputs),
+            Row("position", cells_of(map(str, places), "bare")),
+            Row("language", cells_of(names, "bare")),
+            Arrows(),
+            Box("XLM"),
+            below(targets),
+            Row("target", targets),
+        ]
+    ]
+
+
+def eurobert() -> Picture:
+    """In its larger sizes three heads of queries share the keys and values of one. Half
+    of the tokens are masked at first, and a tenth at the end.
+    """
+    size = models.EuroBertBackbone.presets_table["eurobert_610m_multi"]
+    heads, groups = size["num_heads"], size["num_key_value_heads"]
+    shared = heads // groups
+    keys = at(heads, {shared * n + 1: Cell(kind="seen") for n in range(groups)})
+    arrows = [(n, n // shared * shared + 1) for n in range(heads)]
+    rates = [
+        phase.preprocessor_arguments["mask_selection_rate"]
+        for phase in tasks.pretraining_phases("eurobert", total_steps=100)
+    ]
+    text = " ".join([TEXT, "and the old wolf runs"])
+    phases = {f"phase {n + 1}": text for n in range(len(rates))}
+    return [
+        [
+            Row("queries", marks([1] * heads), slim=True),
+            Arrows(arrows),
+            Row("keys", keys, slim=True),
+        ],
+        [*several_languages(phases, rates)],
+    ]
+
+
+def mmbert() -> Picture:
+    """Three phases have fewer and fewer masks, and languages with little text are drawn
+    more and more often, by lower powers of their shares. (The sizes are made up; most
+    languages come in the last phase only.)
+    """
+    phases = tasks.pretraining_phases("mmbert", total_steps=100)
+    rates = [phase.preprocessor_arguments["mask_selection_rate"] for phase in phases]
+    sizes = {"English": 1000.0, "French": 100.0, "Faroese": 10.0}
+    text = (
+        "the dog howls at the big red moon and the old wolf runs in the cold night too"
+    )
+    names = [f"phase {n + 1}" for n in range(len(phases))]
+    table = [Row("", cells_of(sizes, "bare"))]
+    for name, phase in zip(names, phases, strict=True):
+        shares = sampling_shares(sizes, phase.mix_exponent)
+        table.append(
+            Row(name, [Cell(f"{100 * x:.0f} %", "kept") for x in shares.values()])
+        )
+    return [several_languages(dict.fromkeys(names, text), rates), table]
+
+
 PICTURES = {
     function.__name__: function
     for function in (
         albert, autoencoders, bart, bert, deberta, distilbert, electra, elmo, ernie,
-        ettin, gpt, longformer, macbert, masked_diffusion, modernbert, mpnet, neobert,
-        rag, realm, roberta, scibert, spanbert, structbert, t5, transformer_xl,
-        xlm_roberta, xlnet,
+        ettin, eurobert, gpt, longformer, macbert, masked_diffusion, mmbert, modernbert,
+        mpnet, neobert, rag, realm, roberta, scibert, spanbert, structbert, t5,
+        transformer_xl, xlm, xlm_roberta, xlnet,
     )
 }  # fmt: skip
 
