@@ -316,5 +316,5 @@ def test_a_causal_model_with_windows_writes_as_it_reads():
     dilated = models.GPT2Backbone(
         40, **SIZES, attention_window=4, attention_dilation=2, max_sequence_length=32
     )
-    with pytest.raises(ValueError, match="`attention_dilation` must be 1 where texts"):
+    with pytest.raises(ValueError, match="`attention_dilation` must be 1 for texts"):
         dilated({"token_ids": ids}, cache=dilated.empty_cache(2, 20), cache_index=0)
