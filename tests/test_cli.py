@@ -73,7 +73,7 @@ def test_files_without_text(content, message, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "message"),
-    [("mlm", "`FILES` must fill"), ("nsp", "`FILES` must be two at least")],
+    [("mlm", "`FILES` must fill"), ("nsp", "`FILES` must have at least two")],
 )
 def test_too_little_text(objective, message, tmp_path):
     path = tmp_path / "text.txt"

@@ -161,7 +161,7 @@ def test_several_languages(text_file, tmp_path):
     assert "hafið" in tokenizer.get_vocabulary()
     other.write_text(" ", "utf-8")
     code, text = command(*files, "--output", tmp_path / "two", *TINY, *SHORT)
-    assert code and "must have text each. Received: none for 'is'." in text
+    assert code and "must all have text. Received: none for 'is'." in text
 
 
 def test_translations_beside_texts(text_file, tmp_path):

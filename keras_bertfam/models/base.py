@@ -1,4 +1,4 @@
-"""What backbones of different computation have in common."""
+"""The base of all backbones."""
 
 import concurrent.futures
 import dataclasses
@@ -32,29 +32,29 @@ class TokenBackbone(
     keras_hub.models.Backbone,
     metaclass=Subclassed,
 ):
-    """Base of the backbones that take a dict with `token_ids`; `models.Backbone`.
+    """Base of all backbones, public as `models.Backbone`; inputs have `token_ids`.
 
     Its `from_preset()` takes the name of any published model, or the folder of any
-    backbone or checkpoint, and gives a backbone of its own class.
+    backbone or checkpoint, and gives a backbone of the right class.
 
     A subclass has the attributes `vocabulary_size`, `initializer_range` and
-    `truncated_initializer`. A family of a subclass is a subclass of that with a
-    `record`, whose arguments are its defaults.
+    `truncated_initializer`. A family is a subclass with a `record`; the record's
+    arguments become the constructor's defaults.
 
     Attributes:
-        record: `Family` of the class and of its subclasses, `None` without one.
-        presets_table: dict from names of sizes to arguments of the constructor;
-            those of the record, if the class has one of its own.
-        origin: handle on a hub that the weights are from, or `None`.
+        record: `Family` of the class and of its subclasses, or `None`.
+        presets_table: dict from names of sizes to arguments of the constructor. They
+            come from the record, if the class itself has one.
+        origin: handle of the weights on a hub, or `None`.
         input_names: tuple of the names that inputs may have.
-        required_inputs: tuple of the names that they must have.
-        settings: the fields of `TransformerConfig` that the constructor takes among
-            its `kwargs`, by name.
-        argument_names: the arguments of the constructor that are attributes as
-            they are; they make the config, and can't be changed later. See
+        required_inputs: tuple of the names that inputs must have.
+        settings: names of the fields of `TransformerConfig` that the constructor takes
+            among its `kwargs`.
+        argument_names: names of the constructor's arguments that become attributes
+            unchanged. They make the config, and can't be changed later. See
             `arguments_of`.
         max_global_tokens: int, see `EncoderBackbone`.
-        pooler: layer that tasks may read the first token's state by, or `None`.
+        pooler: layer through which tasks can read the first token's state, or `None`.
 
     Example:
 
@@ -85,32 +85,32 @@ class TokenBackbone(
         if "record" in vars(cls) and "__init__" not in vars(cls):
             _take_defaults(cls)
         elif "__init__" in vars(cls):
-            # Keras's classes take any arguments, as far as Python can tell.
+            # To Python, Keras's classes seem to take any arguments.
             cls.__signature__ = _signature_of(cls)
 
     def __init__(self, *args: Any, dtype: Any = None, **kwargs: Any) -> None:
         if isinstance(dtype, keras.dtype_policies.DTypePolicyMap):
-            dtype = dtype.default_policy  # the map is of its layers
+            dtype = dtype.default_policy  # the map is for its layers
         super().__init__(*args, dtype=dtype, **kwargs)
         self._policies: LayerPolicies | None = None
-        self.pooler = None  # of the class, it would hide PyTorch's submodule
+        self.pooler = None  # a class attribute would hide PyTorch's submodule
 
     @property
     def fixed_arguments(self) -> Sequence[str]:  # type: ignore[override]
         return self.argument_names
 
     def keep_arguments(self, values: dict[str, Any]) -> None:
-        """Set arguments of the constructor as attributes, from all that it knows."""
+        """Set the constructor's arguments as attributes, from its local variables."""
         for name in values.keys() & {*self.argument_names}:
             setattr(self, name, values[name])
 
     def arguments_for(self, cls: Any) -> dict[str, Any]:
-        """Give the arguments that a layer's constructor has by the same names."""
+        """Give the attributes that a layer's constructor has arguments for."""
         names = set(arguments_of(cls.__init__)) & set(self.argument_names)
         return {name: getattr(self, name) for name in names}
 
     def make_initializer(self, table: bool = False) -> keras.initializers.Initializer:
-        """Make an initializer of the kind this backbone's kernels, or tables, have."""
+        """Make an initializer like that of this backbone's kernels, or its tables."""
         if initialization_is_skipped():
             return keras.initializers.Zeros()
         if self.initializer_range is None:
@@ -126,22 +126,22 @@ class TokenBackbone(
         return keras.initializers.RandomNormal(stddev=self.initializer_range)
 
     def freeze(self, layers: int | None = None) -> None:
-        """Stop training the embeddings and the lower blocks, or all.
+        """Freeze the embeddings and the lower blocks, or the whole backbone.
 
-        It sets `trainable`, as Keras has it: a model that was compiled before is to
-        be compiled again. What is frozen stays so when more is; setting
-        `backbone.trainable` to `False` and then to `True` frees all. A saved backbone
-        knows whether all of it is frozen, and no more.
+        It sets Keras's `trainable`, so compile a model again that was compiled before.
+        Frozen layers stay frozen in a second call. To unfreeze all, set
+        `backbone.trainable` to `False` and then to `True`. A saved backbone remembers
+        only whether all of it is frozen.
 
         Args:
-            layers: int from 0 to `num_layers`, the number of blocks; 0 means the
-                embeddings only. `None` means all of the backbone, which is
-                `trainable = False`. What belongs to no block stays trainable with a
-                number: pooler, final norm, and XLNet's biases if layers share them.
+            layers: int from 0 to `num_layers`, the number of blocks to freeze with the
+                embeddings; 0 freezes the embeddings only. Layers outside of blocks stay
+                trainable: pooler, final norm, and XLNet's biases if layers share them.
+                `None` freezes the whole backbone, like `trainable = False`.
 
         Raises:
-            ValueError: for another number, or one that parts layers that share
-                weights, as all of ALBERT's do.
+            ValueError: for a number out of this range, or one that separates blocks
+                that share weights. All blocks of ALBERT do.
 
         Example:
 
@@ -159,8 +159,8 @@ class TokenBackbone(
         parts = self._parts()
         if parts is None:
             raise ValueError(
-                f"`layers` must be `None` for {type(self).__name__}, which doesn't "
-                f"name its blocks. Received: layers={layers!r}."
+                f"`layers` must be `None` for {type(self).__name__}, whose blocks "
+                f"can't be frozen one by one. Received: layers={layers!r}."
             )
         embeddings, blocks = parts
         whole = isinstance(layers, int) and not isinstance(layers, bool)
@@ -174,7 +174,7 @@ class TokenBackbone(
                 n for n in range(len(blocks) + 1) if not _part_a_layer(blocks, n)
             ]
             raise ValueError(
-                "`layers` must not part blocks that share weights. Expected one of "
+                "`layers` must not separate blocks that share weights. Expected one of "
                 f"{fitting}. Received: layers={layers}."
             )
         for block in (embeddings, *blocks[:layers]):
@@ -182,20 +182,20 @@ class TokenBackbone(
                 layer.trainable = False
 
     def _parts(self):
-        """List the layers of the embeddings and those of each block, or give `None`."""
+        """List the embeddings' layers, and each block's layers; or give `None`."""
         return None
 
     def policies(self, dtype: Any) -> Any:
-        """Give layers their `dtype`: a map learns their paths in this backbone."""
+        """Give the `dtype` for layers; a `DTypePolicyMap` learns their paths here."""
         is_map = isinstance(dtype, keras.dtype_policies.DTypePolicyMap)
         if is_map and not isinstance(dtype, LayerPolicies):
             self._policies = dtype = LayerPolicies(dtype, self.name)
         return dtype
 
     def _finish_made_layers(self) -> None:
-        """Give layers their policies of a map, and freeze those not to be trained.
+        """Give layers their policies of a `DTypePolicyMap`, and freeze them if asked.
 
-        Keras was told `trainable=False` before there were any.
+        Keras gets `trainable=False` before the layers exist, so it is set here again.
         """
         if self._policies is not None:
             self._policies.of_layers(layers_of(self, include_self=False))
@@ -209,7 +209,7 @@ class TokenBackbone(
         return super().__call__(inputs, *args, **kwargs)
 
     def check_inputs(self, inputs: dict[str, Any]) -> None:
-        """Raise a `ValueError` for inputs known to be wrong before they run."""
+        """Raise a `ValueError` for wrong inputs, before anything is computed."""
         unknown = sorted(set(inputs) - set(self.input_names))
         if unknown or not set(self.required_inputs) <= set(inputs):
             needed = " and ".join(f"`{name}`" for name in self.required_inputs)
@@ -222,8 +222,9 @@ class TokenBackbone(
             dtype = str(getattr(inputs[name], "dtype", ""))
             if "float" in dtype and "16" in self.compute_dtype:
                 raise ValueError(
-                    f"`{name}` must be integers: {self.compute_dtype}, to which Keras "
-                    f"casts floats here, has not all ids. Received: dtype={dtype}."
+                    f"`{name}` must be integers. Keras casts floats to "
+                    f"{self.compute_dtype}, which can't hold all ids. Received: "
+                    f"dtype={dtype}."
                 )
         for name in self.required_inputs:
             self._check_ids(name, inputs[name])
@@ -239,7 +240,7 @@ class TokenBackbone(
 
     def input_signature(self) -> dict[str, keras.InputSpec]:
         names = ["token_ids", "padding_mask"]
-        # Tasks may tell by segments which tokens are global.
+        # Tasks can choose global tokens by their segments.
         told = (getattr(self, "num_segments", True), self.max_global_tokens)
         if "segment_ids" in self.input_names and any(told):
             names.append("segment_ids")
@@ -256,7 +257,7 @@ class TokenBackbone(
                 bias.trainable = False  # `save_lora_weights` leaves it out
 
     def get_config(self) -> Config:
-        # KerasHub's forgets the float policy of a quantised model.
+        # KerasHub's config lacks the float policy of a quantised model.
         layers = layers_of(self, include_self=False)
         dtype = quantized_layers(layers, self.dtype_policy)
         if self._policies is not None:
@@ -288,18 +289,19 @@ class TokenBackbone(
         Args:
             preset: str. The name of a published checkpoint (see
                 `keras_bertfam.presets.list_presets`), the path of a directory that
-                `save_to_preset()` wrote, or the handle of one:
+                `save_to_preset()` wrote, or a handle on a hub:
                 `hf://organisation/model` or
                 `kaggle://organisation/model/keras/variation`.
-            load_weights: bool. Load the weights, or initialise them.
-            **kwargs: arguments of the constructor to override. A quantised model
-                stays so; `dtype` is that of its other layers.
+            load_weights: bool. Whether to load the weights. If not, they are
+                initialised at random.
+            **kwargs: arguments of the constructor to override. A quantised model stays
+                quantised; `dtype` then is the dtype of its other layers.
 
         Returns:
             A backbone.
 
         Raises:
-            ValueError: for an unknown name (with the nearest ones).
+            ValueError: for an unknown name. The error lists the nearest names.
             CheckpointError: for a directory with missing or truncated files.
             ConnectionError: if the weights are on a hub that can't be reached.
 
@@ -368,21 +370,23 @@ class TokenBackbone(
         max_shard_size: float = 10,
         card: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write a preset directory, with a model card for its `README.md`.
+        """Write a preset directory, with a model card as its `README.md`.
 
-        The card says what is known of the model, and hubs show it. A `README.md` of the
-        user's, or a card that was changed, stays as it is.
+        Hubs show the card, which describes the model. Your own `README.md`, or a card
+        that you have edited, isn't overwritten.
 
         Args:
             preset_dir: path of the folder to write.
-            max_shard_size: float. Gigabytes from which on weights are several files.
-            card: dict of what the card can't know: `"license"` (identifier of the
-                licence), `"language"`, `"datasets"`, `"tags"` (strings or lists of
-                them), `"base_model"` (its id on the hub), `"description"`, and
-                `"scores"`, a dict of numbers in place of those of the last epoch.
+            max_shard_size: float, in gigabytes. Larger weights are split into several
+                files.
+            card: dict of facts for the card that the library can't know: `"license"`
+                (identifier of the licence), `"language"`, `"datasets"`, `"tags"`
+                (strings or lists of strings), `"base_model"` (its id on the hub),
+                `"description"`, and `"scores"`, a dict of numbers that replaces the
+                scores of the last epoch.
 
         Raises:
-            ValueError: for another key or value in `card`.
+            ValueError: for an unknown key or a wrong value in `card`.
 
         Example:
 
@@ -401,16 +405,16 @@ class TokenBackbone(
     def export_to_transformers(self, path: Path) -> None:
         """Write a folder that `transformers` loads.
 
-        It holds a `config.json` and a `model.safetensors`, without tensors that
-        `transformers` doesn't expect; `from_preset()` here loads it as well. Files
-        appear when all are written.
+        The folder holds a `config.json` and a `model.safetensors`, with exactly the
+        tensors that `transformers` expects. `from_preset()` of this library loads it as
+        well. The files appear together, when all are written.
 
         Args:
             path: path of the folder to write.
 
         Raises:
-            ValueError: if `transformers` has no such model; it names the arguments
-                for which it has none.
+            ValueError: if `transformers` has no such model. The error names the
+                arguments that it lacks.
             ImportError: without the safetensors library.
 
         Example:
@@ -426,11 +430,11 @@ class TokenBackbone(
         exporting.export_to_transformers(self, path)
 
     def to_keras_hub(self) -> Model:
-        """Build the backbone of KerasHub's own class, with the same weights.
+        """Build a backbone of KerasHub's own class with the same weights.
 
-        This is for users who go on with KerasHub: its `save_to_preset()` writes what
-        all of KerasHub loads, and `from_preset()` here loads it as well. KerasHub's
-        ELECTRA has a pooler that the original lacks; it is new.
+        Use it to go on with KerasHub. Its `save_to_preset()` writes folders that all of
+        KerasHub loads; `from_preset()` of this library loads them as well. KerasHub's
+        ELECTRA has a pooler, which the original model lacks: its weights are new.
 
         Returns:
             A `keras_hub.models.BertBackbone`, `RobertaBackbone`, `AlbertBackbone`,
@@ -438,8 +442,8 @@ class TokenBackbone(
             or `BartBackbone`.
 
         Raises:
-            ValueError: if KerasHub has no such model; it names the arguments for
-                which it has none.
+            ValueError: if KerasHub has no such model. The error names the arguments
+                that it lacks.
 
         Example:
 
@@ -454,7 +458,7 @@ class TokenBackbone(
     def parameter_count(cls, *args: Any, **kwargs: Any) -> int:
         """Count the weights of a configuration, without allocating them.
 
-        Takes the arguments of the constructor.
+        The arguments are those of the constructor.
 
         Example:
 
@@ -469,14 +473,14 @@ class TokenBackbone(
             with keras.StatelessScope(initialize_variables=False):
                 return cls(*args, **kwargs).count_params()
 
-        # Keras remembers, for each thread, variables to initialise once there is
-        # memory for them. These must never be, so their thread ends here.
+        # Keras keeps, for each thread, a list of variables to initialise later. These
+        # must never be initialised, so they get a thread that ends here.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             return thread.submit(count).result()
 
 
 def _signature_of(cls):
-    """Make the signature of a class, with the fields of a config that it takes."""
+    """Make the signature of a class, including the config's fields that it takes."""
     _, *parameters = inspect.signature(cls.__init__).parameters.values()
     known = {each.name for each in parameters}
     fields = [
@@ -496,13 +500,14 @@ def _signature_of(cls):
 
 
 def _take_defaults(family):
-    """Make the arguments in a family's record the defaults of its constructor.
+    """Give a family's constructor the defaults in its record.
 
-    `help()` shows them, by name.
+    `help()` shows them by name.
     """
     defaults = family.record.arguments
     bases = [base for base in family.__mro__ if "__init__" in vars(base)]
-    # Of another family only the trunk's is called: each record has all defaults.
+    # A family's parent may be a family too. Call the trunk's constructor, not the
+    # parent's: each record has all defaults.
     trunk = next(base for base in bases if not hasattr(base.__init__, "defaults"))
     shown = []
     for each in inspect.signature(trunk).parameters.values():
@@ -535,7 +540,7 @@ def _take_defaults(family):
 
 
 def _part_a_layer(blocks, count):
-    """Tell whether a layer of the lower `count` blocks is one of those above too."""
+    """Tell whether the lower `count` blocks share a layer with the blocks above."""
     lower, upper = (
         {id(layer) for block in part for layer in block}
         for part in (blocks[:count], blocks[count:])

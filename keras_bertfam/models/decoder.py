@@ -1,4 +1,4 @@
-"""The Transformer that reads a text from its beginning: GPT's, and every decoder."""
+"""The causal Transformer of GPT, and the decoder of encoder-decoder models."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from keras_bertfam.types import Tensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class DecoderBackbone(EncoderBackbone):
-    """Causal Transformer, or the decoder beside an encoder.
+    """Causal Transformer, or the decoder of an encoder-decoder model.
 
     Args:
         vocabulary_size: int.
@@ -20,32 +20,30 @@ class DecoderBackbone(EncoderBackbone):
         num_heads: int.
         hidden_dim: int.
         intermediate_dim: int.
-        **kwargs: any other argument of `EncoderBackbone`. A decoder's own values are
+        **kwargs: any other argument of `EncoderBackbone`. A decoder's defaults are
             `causal=True`, `embedding_norm=False`.
 
     Call arguments:
-        inputs: dict of tensors as that of `EncoderBackbone`, and if wanted
-            `prefix_mask`, bool or int `(batch, length)`: 1 for tokens that those
-            before them see as well, such as the inputs of a prefix language model.
-        context: float tensor `(batch, keys, hidden_dim)`, the states of an encoder for
-            `cross_attention=True`, or what `project_context` made of them.
-        cross_mask: bool tensor `(batch, keys)` or `(batch, length, keys)`.
-        cache: what `empty_cache` or an earlier call gave for the tokens before these.
-            Positions go on from `cache_index`; masks are of all keys of the cache.
+        inputs: dict of tensors, see `EncoderBackbone`. It can also have `prefix_mask`,
+            bool or int `(batch, length)`: 1 for tokens that earlier tokens see too,
+            such as the inputs of a prefix language model.
+        context: float tensor `(batch, keys, hidden_dim)`, an encoder's states, or what
+            `project_context` computed from them. It is for `cross_attention=True`.
+        cross_mask: bool tensor `(batch, keys)` or `(batch, length, keys)`, true where
+            the context may be attended to.
+        cache: what `empty_cache` or the call for earlier tokens gave. Positions go on
+            from `cache_index`; masks cover all keys of the cache.
         cache_index: int scalar, the position of the first token.
-        positions: see `EncoderBackbone`, as all that follow.
-        head_mask: float tensor.
-        return_pooled: bool.
-        return_hidden_states: bool.
-        return_attention: bool.
+        positions, head_mask, return_pooled, return_hidden_states, return_attention:
+            see `EncoderBackbone`.
 
     Returns:
-        A dict as that of `EncoderBackbone`; with a `cache` one of `sequence_output`
-        and the new `cache`.
+        A dict, see `EncoderBackbone`. With a `cache` a dict of `sequence_output` and
+        the new `cache`.
 
     Raises:
-        ValueError: as `EncoderBackbone`; without a `context` in a backbone with
-            cross-attention, or with one in another.
+        ValueError: for what `EncoderBackbone` refuses; for a missing `context` with
+            cross-attention, or a `context` without it.
 
     Example:
 
@@ -111,7 +109,7 @@ class DecoderBackbone(EncoderBackbone):
             )
 
     def project_context(self, context: Tensor) -> tuple:
-        """Compute each layer's keys and values of an encoder's states once.
+        """Compute the keys and values of an encoder's states, for each layer.
 
         Args:
             context: float tensor `(batch, keys, hidden_dim)`.

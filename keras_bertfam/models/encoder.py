@@ -23,7 +23,7 @@ from keras_bertfam.presets.families.encoder import ENCODER
 from keras_bertfam.transformer_config import FIELDS, TransformerConfig, take_settings
 from keras_bertfam.types import Config, Tensor
 
-# Inputs that say which tokens attend to all, and are seen by all.
+# Inputs that choose the global tokens, which attend to all and are seen by all.
 _MASK, _POSITIONS = "global_attention_mask", "global_positions"
 
 
@@ -37,56 +37,57 @@ class EncoderBackbone(TokenBackbone):
         num_heads: int. Must divide `hidden_dim` unless `head_dim` is given.
         hidden_dim: int. Width of the hidden states.
         intermediate_dim: int. Inner width of the feed-forward sub-layers.
-        shared_embeddings: dict or `None`. What to share with another backbone, see
-            `shared` of `EncoderEmbedding`. No part of the config.
+        shared_embeddings: dict or `None`. Parts of another backbone's embeddings to
+            use, see `shared` of `EncoderEmbedding`. The config leaves them out.
         dtype: Keras dtype or dtype policy.
         **kwargs: any other field of `keras_bertfam.models.TransformerConfig`, and
             `name`.
 
     Call arguments:
-        inputs: dict of tensors with `token_ids` (int, `(batch, length)`) and,
-            if wanted,
+        inputs: dict of tensors with `token_ids` (int, `(batch, length)`). These are
+            optional:
 
-            - `padding_mask`, bool or int `(batch, length)`, 1 = keep;
+            - `padding_mask`, bool or int `(batch, length)`, 0 for padding;
             - `segment_ids`, int `(batch, length)`, all zero if missing;
             - `language_ids`, int `(batch, length)`, with `num_languages`: -1 for no
               language, as it is for all if missing;
             - `position_ids`, int `(batch, length)`, counted from 0;
-            - `sequence_ids`, int `(batch, length)`: the number of the sequence
-              that each token of a packed row belongs to. Tokens see their own
-              sequence only, and positions restart with each. A sequence's
-              tokens are contiguous;
+            - `sequence_ids`, int `(batch, length)`: the number of the sequence to
+              which each token of a packed row belongs. Tokens see their own sequence
+              only, and positions restart in each sequence. A sequence's tokens must be
+              contiguous;
             - `global_attention_mask`, bool or int `(batch, length)`: 1 for global
-              tokens, of which a row has at most `max_global_tokens`; or in its place
-              `global_positions`, int `(batch, count)`, where they are, -1 for none.
+              tokens, at most `max_global_tokens` in a row. Or in its place
+              `global_positions`, int `(batch, count)`: their positions, -1 for none.
 
             Padding may be anywhere. It counts as a position, as in `transformers`'
-            BERT, but for `position_offset` above 0, as in RoBERTa; else pass
-            `position_ids` for padding that isn't on the right.
+            BERT, except with a `position_offset` above 0, as in RoBERTa. So with
+            padding that isn't on the right, pass `position_ids` if the offset is 0.
         positions: int tensor `(batch, count)`. Return the sequence output at
-            these positions only; the last layer is computed just there.
+            these positions only; the last layer computes only them.
         head_mask: float tensor `(num_layers, num_heads)` or `(num_layers, batch,
-            num_heads)`, 0 = off.
+            num_heads)`; 0 switches a head off.
         return_pooled: bool. Whether to compute the pooled output. `None` means
-            if there is a pooler.
-        return_hidden_states: bool. Add `hidden_states`.
-        return_attention: bool. Add `attentions`.
-        cache: with `causal=True` what `empty_cache` or an earlier call gave for the
-            tokens before these. Positions go on from `cache_index`; masks are of all
-            keys of the cache.
+            true if there is a pooler.
+        return_hidden_states: bool. Whether to add `hidden_states` to the outputs.
+        return_attention: bool. Whether to add `attentions` to the outputs.
+        cache: what `empty_cache` or the call for earlier tokens gave, for a backbone
+            with `causal=True`. Positions go on from `cache_index`; masks cover all keys
+            of the cache.
         cache_index: int scalar, the position of the first token.
-        added_queries: with `disentangled` a float tensor that broadcasts to `(batch,
-            length or count, hidden_dim)`, see `EnhancedMaskDecoder`. The last layer
-            is computed twice, to the states before it: for these and what is added,
-            and for its own output.
+        added_queries: float tensor that broadcasts to `(batch, length or count,
+            hidden_dim)`, for a backbone with `disentangled`; see `EnhancedMaskDecoder`.
+            The last layer is computed twice, with its inputs as keys and values both
+            times. The first queries are its inputs plus `added_queries`, the second are
+            the first output.
 
     Returns:
         Dict of float tensors: `sequence_output` `(batch, length or count,
         hidden_dim)`, `pooled_output` `(batch, hidden_dim)`, `hidden_states`
         (list of `num_layers + 1`, the embedding output first) and `attentions`
-        (list of `num_layers`, each `(batch, num_heads, length or count,
-        length)`, of the heads that a layer has left). With a `cache` a dict of
-        `sequence_output` and the new `cache`.
+        (list of `num_layers`, each `(batch, num_heads, length or count, length)`;
+        pruned heads are left out). With a `cache` a dict of `sequence_output` and the
+        new `cache`.
 
     Raises:
         ValueError: for a `hidden_dim` that `num_heads` doesn't divide, a
@@ -106,7 +107,7 @@ class EncoderBackbone(TokenBackbone):
 
     record = ENCODER
     settings = FIELDS
-    # The pooler is an attribute of another kind.
+    # The attribute `pooler` is a layer, not the argument.
     argument_names = tuple(name for name in FIELDS if name != "pooler")
     input_names: tuple[str, ...] = (
         "token_ids",
@@ -189,8 +190,9 @@ class EncoderBackbone(TokenBackbone):
         if not self.max_global_tokens or len(given) > 1:
             raise ValueError(
                 f"`{given[0]}` must be left out of the inputs of a backbone with "
-                "max_global_tokens=0, and given without the other name. Received: "
-                f"max_global_tokens={self.max_global_tokens}, {', '.join(given)}."
+                f"max_global_tokens=0; others take one of `{_MASK}` and "
+                f"`{_POSITIONS}`, not both. Received: max_global_tokens="
+                f"{self.max_global_tokens}, {', '.join(given)}."
             )
         (name,) = given
         if isinstance(inputs[name], np.ndarray) and inputs[name].size:
@@ -212,7 +214,7 @@ class EncoderBackbone(TokenBackbone):
     ) -> dict[str, Any]:
         if added_queries is not None and self.disentangled is None:
             raise ValueError(
-                "`added_queries` must be `None` where attention isn't disentangled. "
+                "`added_queries` must be `None` for a backbone without `disentangled`. "
                 f"Received: {type(added_queries).__name__}."
             )
         if cache is not None:
@@ -229,7 +231,7 @@ class EncoderBackbone(TokenBackbone):
         )
 
     def _compute(self, inputs, positions, return_pooled, training, **arguments):
-        """Compute the outputs of a call; the stack takes the `arguments`."""
+        """Compute the outputs of a call; `arguments` go to the stack."""
         mask, position_ids, table_ids = self.mask_and_places(inputs)
         pooled = self.pooler is not None if return_pooled is None else return_pooled
         if positions is not None and pooled:
@@ -252,7 +254,7 @@ class EncoderBackbone(TokenBackbone):
         if pooled:
             outputs["pooled_output"] = self.pooler(x)
             if positions is not None:
-                # Without the pooler's own, which was put before them.
+                # Leave out the pooler's position, which was put first.
                 outputs["sequence_output"] = x[:, 1:]
                 if states is not None:
                     states[-1] = states[-1][:, 1:]
@@ -265,7 +267,7 @@ class EncoderBackbone(TokenBackbone):
         return outputs
 
     def embed(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
-        """Compute what the first layer is given: the sum of the embeddings.
+        """Compute the input of the first layer: the sum of the embeddings.
 
         Args:
             inputs: as for a call.
@@ -286,10 +288,10 @@ class EncoderBackbone(TokenBackbone):
         return self._embed(inputs, mask, table_ids, training)
 
     def position_vectors(self, inputs: dict[str, Tensor]) -> Tensor:
-        """Look up the vectors of tokens' positions, as they are in the embeddings.
+        """Look up the vectors of the tokens' positions in the table of positions.
 
         Args:
-            inputs: as for a call, of a backbone with a table of positions.
+            inputs: as for a call. The backbone must have a table of positions.
 
         Returns:
             Float tensor `(batch or 1, length, embedding_dim)`.
@@ -320,14 +322,14 @@ class EncoderBackbone(TokenBackbone):
     def mask_and_places(
         self, inputs: dict[str, Tensor]
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Give the padding mask, the positions, and their rows of the table, if any.
+        """Give the padding mask, the positions, and their rows in the table.
 
         Args:
             inputs: as for a call.
 
         Returns:
-            A bool tensor and two int tensors `(batch, length)`, each of which may be
-            `None`: nothing is padding, and positions are `0, 1, 2, ...`.
+            A bool tensor and two int tensors `(batch, length)`. Each can be `None`: for
+            no padding, and for the positions `0, 1, 2, ...`.
         """
         mask, position_ids = inputs.get("padding_mask"), inputs.get("position_ids")
         mask = None if mask is None else ops.cast(mask, "bool")
@@ -336,12 +338,12 @@ class EncoderBackbone(TokenBackbone):
         table_ids = position_ids
         counts = mask is not None and inputs.get("position_ids") is None
         if counts and self.position_offset:
-            # Rows before the first position's are padding's.
+            # The table's rows before the first position are for padding.
             table_ids = positions_without_padding(mask, position_ids)
         return mask, position_ids, table_ids
 
     def _go_on(self, inputs, cache, cache_index, training, **arguments):
-        """Compute the outputs for the tokens that follow those in the cache."""
+        """Compute the outputs of tokens that follow the tokens in the cache."""
         if not self.causal:
             raise ValueError(
                 f"`cache` must be `None` for a {type(self).__name__} with "
@@ -375,11 +377,11 @@ class EncoderBackbone(TokenBackbone):
         return {"sequence_output": x, "cache": cache}
 
     def empty_cache(self, batch_size: int | Tensor, keys: int) -> tuple:
-        """Make the cache of a causal backbone that has seen nothing.
+        """Make an empty cache for a causal backbone.
 
         Args:
             batch_size: int.
-            keys: int. The tokens that there is room for.
+            keys: int. The most tokens that the cache can hold.
 
         Returns:
             A tuple, with a pair of float tensors `(batch_size, keys, num_heads,
@@ -413,9 +415,10 @@ class EncoderBackbone(TokenBackbone):
     def _global_tokens(
         self, x: Tensor, inputs: dict[str, Any]
     ) -> tuple[Tensor, dict[str, Tensor] | None]:
-        """Give the embedded tokens, and those among them that are global, if any.
+        """Give the embedded tokens, and a description of the global ones, or `None`.
 
-        A row of too many has no numbers: what is compiled can't raise an error.
+        A row with too many global tokens becomes NaN, since compiled code can't raise
+        an error.
         """
         mask, positions = inputs.get(_MASK), inputs.get(_POSITIONS)
         if mask is not None:
@@ -427,16 +430,16 @@ class EncoderBackbone(TokenBackbone):
         return x, None
 
     def global_projections(self) -> list[keras.layers.Layer]:
-        """List the dense layers that project global tokens, which only these train."""
+        """List the dense layers for global tokens; only global tokens train them."""
         layers = (layer.sublayer for layer in self.encoder.attention_layers)
         found = (getattr(layer, "global_qkv", None) for layer in layers)
         return [layer for layer in found if layer is not None]
 
     def copy_global_projections(self) -> None:
-        """Make the projections of global tokens those of all tokens.
+        """Copy the projections of all tokens to those of global tokens.
 
-        As a Longformer is to begin fine-tuning: pre-training without global tokens
-        doesn't train theirs.
+        Do it before a Longformer is fine-tuned: pre-training has no global tokens, and
+        so doesn't train their projections.
 
         Reference: [Beltagy et al., 2020](https://arxiv.org/abs/2004.05150), section 5.
 
@@ -461,10 +464,10 @@ class EncoderBackbone(TokenBackbone):
         return [self.embeddings], blocks
 
     def calibrated_blocks(self) -> Config | None:
-        """Give what `quantize()` goes through to measure states, or `None`.
+        """Give the blocks that `quantize()` calibrates, or `None`.
 
-        Sub-layers compute alone what they do in the stack, if all they attend by are
-        states.
+        Calibration calls sub-layers outside of the stack. That gives the right results
+        only if attention needs nothing except states.
         """
         windows = self.causal, self.attention_window, self.rotary_base
         if any(windows) or self.relative_buckets or self.cross_attention:
@@ -489,14 +492,14 @@ def _as_triple(outputs):
 def _check_positions(positions, length, most):
     if positions.min() < -1 or positions.max() >= length:
         raise ValueError(
-            f"`{_POSITIONS}` must be from 0 to {length - 1}, in rows of {length} "
+            f"`{_POSITIONS}` must be from 0 to {length - 1} for rows of {length} "
             f"tokens, or -1 for none. Received: {positions.min()} to "
             f"{positions.max()}."
         )
     if positions.shape[1] > most:
         raise ValueError(
-            f"`{_POSITIONS}` must be at most max_global_tokens={most} of a row. "
-            f"Received: {positions.shape[1]}."
+            f"`{_POSITIONS}` must have at most max_global_tokens={most} positions for "
+            f"a row. Received: {positions.shape[1]}."
         )
 
 
@@ -504,7 +507,7 @@ def _check_count(mask, length, most):
     count = int((mask != 0).sum(axis=1).max())
     if mask.shape[1] != length or count > most:
         raise ValueError(
-            f"`{_MASK}` must have a row's {length} tokens, at most "
-            f"max_global_tokens={most} of them global. Received: the shape "
+            f"`{_MASK}` must have {length} elements for a row, and mark at most "
+            f"max_global_tokens={most} of them. Received: the shape "
             f"{mask.shape}, with {count} in a row."
         )

@@ -1,4 +1,4 @@
-"""A Transformer that reads one text and writes another."""
+"""The encoder-decoder Transformer, which reads one text and writes another."""
 
 from typing import Any
 
@@ -15,7 +15,8 @@ from keras_bertfam.types import Tensor
 
 _SIDES = ("encoder", "decoder")
 _INPUTS = ("token_ids", "padding_mask", "position_ids", "sequence_ids")
-# Fields of the config that both sides can't have in common, or no published model has.
+# Fields of the config that can't be the same for both sides, or that no published model
+# has.
 _ONE_SIDED = (
     "embedding_dim num_segments num_languages share num_groups pooler causal "
     "cross_attention pruned_heads head_gates norm_bias first_norm rotary_base "
@@ -26,10 +27,10 @@ _ONE_SIDED = (
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class EncoderDecoderBackbone(TokenBackbone):
-    """Encoder, and decoder that attends to its states; a family is a set of arguments.
+    """Encoder-decoder Transformer; a family is a set of its arguments.
 
-    The encoder is an `EncoderBackbone`, the attribute `encoder`, and the decoder a
-    `DecoderBackbone`, `decoder`. They share the token table.
+    The attribute `encoder` is an `EncoderBackbone`. The attribute `decoder` is a
+    `DecoderBackbone` that attends to the encoder's states. They share the token table.
 
     Args:
         vocabulary_size: int.
@@ -38,39 +39,41 @@ class EncoderDecoderBackbone(TokenBackbone):
         hidden_dim: int.
         intermediate_dim: int.
         num_decoder_layers: int or `None`; `None` means `num_layers`.
-        scale_outputs: bool or `None`. Whether logits are of the decoder's states
-            divided by the root of their width, as T5's. `None` means where tables are
-            tied and begin with unit variance, with `initializer_range=None`.
+        scale_outputs: bool or `None`. Whether the decoder's states are divided by the
+            root of their width before they give logits, as in T5. `None` means true if
+            the tables are tied and `initializer_range=None`, so that they begin with
+            unit variance.
         dtype: Keras dtype or dtype policy.
-        **kwargs: other fields of `keras_bertfam.models.TransformerConfig`, for both
-            sides, which have tables of positions and biases by relative position of
-            their own; and `name`. What belongs to encoders or decoders alone is none
-            of these.
+        **kwargs: `name`, and other fields of `keras_bertfam.models.TransformerConfig`,
+            which count for both sides. Each side has its own table of positions and
+            bias by relative position. Fields that only encoders or only decoders have
+            are refused.
 
     Call arguments:
         inputs: dict of tensors with `encoder_token_ids` (int, `(batch, length)`) and
-            `decoder_token_ids` (int, `(batch, decoder_length)`) and, if wanted, for
-            each side (`encoder_` and `decoder_`)
+            `decoder_token_ids` (int, `(batch, decoder_length)`). These are optional,
+            for each side, with `encoder_` or `decoder_` before their names:
 
-            - `padding_mask`, bool or int, 1 = keep;
+            - `padding_mask`, bool or int, 0 for padding;
             - `position_ids`, int, counted from 0;
-            - `sequence_ids`, int: the number of the sequence that each token of a
-              packed row belongs to, for both sides or none. Tokens of the decoder see
-              the encoder's tokens of the same number only.
+            - `sequence_ids`, int: the number of the sequence to which each token of a
+              packed row belongs, for both sides or none. Tokens of the decoder see
+              only the encoder's tokens with the same number.
 
         positions: int tensor `(batch, count)`. Return the decoder's output at these
             positions only.
-        return_hidden_states: bool.
-        return_attention: bool.
+        return_hidden_states: bool. Whether to add `hidden_states` to the outputs.
+        return_attention: bool. Whether to add `attentions` to the outputs.
 
     Returns:
-        Dict of float tensors: `encoder_sequence_output` `(batch, length, hidden_dim)`,
-        `decoder_sequence_output` `(batch, decoder_length or count, hidden_dim)` and,
-        for each side, `hidden_states` and `attentions`, lists as `EncoderBackbone`
-        gives them.
+        Dict of float tensors: `encoder_sequence_output` `(batch, length, hidden_dim)`;
+        `decoder_sequence_output` `(batch, decoder_length or count, hidden_dim)`; and
+        for each side, if wanted, lists of `hidden_states` and `attentions`, see
+        `EncoderBackbone`.
 
     Raises:
-        ValueError: as `EncoderBackbone`; for `sequence_ids` of one side only.
+        ValueError: for what `EncoderBackbone` refuses, and for `sequence_ids` of one
+            side only.
 
     Example:
 
@@ -111,8 +114,9 @@ class EncoderDecoderBackbone(TokenBackbone):
         refused = sorted(given.keys() - self.settings.keys())
         if refused:
             raise ValueError(
-                f"`{refused[0]}` can't be an argument of {type(self).__name__}, whose "
-                f"two sides have it in common. Expected: {[*self.settings]}."
+                f"`{refused[0]}` can't be an argument of {type(self).__name__}: its "
+                "arguments count for encoder and decoder alike. Expected: "
+                f"{[*self.settings]}."
             )
         sizes = (vocabulary_size, num_layers, num_heads, hidden_dim, intermediate_dim)
         config = TransformerConfig(*sizes, **given)
@@ -177,7 +181,7 @@ class EncoderDecoderBackbone(TokenBackbone):
 
 
 def side_of(inputs: dict[str, Tensor], side: str) -> dict[str, Tensor]:
-    """Take the inputs of the `"encoder"` or the `"decoder"`, by their names there."""
+    """Take the inputs of one side, `"encoder"` or `"decoder"`, without its prefix."""
     return {
         name.removeprefix(f"{side}_"): value
         for name, value in inputs.items()
@@ -186,7 +190,7 @@ def side_of(inputs: dict[str, Tensor], side: str) -> dict[str, Tensor]:
 
 
 def cross_mask(inputs: dict[str, Tensor]) -> Tensor | None:
-    """Tell which of the encoder's tokens the decoder's see.
+    """Tell which of the encoder's tokens the decoder's tokens see.
 
     Returns:
         bool tensor `(batch, length)`, or `(batch, decoder_length, length)` in packed

@@ -1,4 +1,4 @@
-"""Keras's `export()` of models that needn't have been called, on each backend."""
+"""Keras's `export()` on each backend, also for models that were never called."""
 
 import functools
 import json
@@ -16,9 +16,9 @@ from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.models import int8, onnx_graphs, verified
 from keras_bertfam.types import Model, Path
 
-# Keras's own exports of these want TensorFlow, or take no rows of any length.
+# Keras's own exports of these formats need TensorFlow, or fix the length of rows.
 _BY_TENSORFLOW = ("tf_saved_model", "onnx", "litert")
-# Whose runtimes don't take all operations in 16 bits.
+# Formats whose runtimes don't have all operations in 16 bits.
 _IN_FLOAT32 = {"onnx": "ONNX", "litert": "LiteRT"}
 _HALF = ("float16", "bfloat16")
 _ARGUMENTS = "arguments.json"
@@ -47,7 +47,8 @@ def export_model(
     Args:
         model: a backbone or a task.
         keras_export: function of a model and the arguments of `keras.Model.export`.
-        filepath: see `LibraryModel.export`, as the others.
+        filepath, format, verbose, input_signature, verify, quantize, **kwargs: see
+            `LibraryModel.export`.
     """
     if input_signature is None:
         input_signature = [model.input_signature()]
@@ -66,8 +67,8 @@ def export_model(
     half = format in _IN_FLOAT32 and _half_dtype(model)
     if half:
         warnings.warn(
-            f"{_IN_FLOAT32[format]}'s runtime doesn't take all that TensorFlow "
-            f"writes in {half}: the export computes in float32.",
+            f"{_IN_FLOAT32[format]}'s runtime lacks operations in {half}: the export "
+            "computes in float32.",
             stacklevel=3,
         )
     on_tensorflow = keras.backend.backend() == "tensorflow"
@@ -88,7 +89,7 @@ def export_model(
 
 
 def _put(model, export, filepath, format, verbose, signature, kwargs, verify):
-    """Export beside the place that a file is to have, try it, and move it there."""
+    """Export to a temporary folder beside `filepath`, check the export, and move it."""
     filepath = os.path.abspath(filepath)
     place = os.path.dirname(filepath)
     os.makedirs(place, exist_ok=True)
@@ -97,7 +98,8 @@ def _put(model, export, filepath, format, verbose, signature, kwargs, verify):
         export(written, format, False, signature, **kwargs)
         if verify:
             verified.check(model, written, format, signature)
-        # OpenVINO has weights beside its graph, as ONNX has those of over 2 GB.
+        # OpenVINO has its weights in a file beside the graph, and so has ONNX above
+        # 2 GB.
         for name in sorted(os.listdir(folder)):
             verified.put(os.path.join(folder, name), os.path.join(place, name))
     if verbose is not False:
@@ -115,7 +117,7 @@ def _export_rounded(
 
 
 def row_specs(names: Iterable[str], rank: int = 2) -> dict[str, keras.InputSpec]:
-    """Make specs of rows of any number and length, by the names of inputs."""
+    """Make input specs for any number of rows of any length, by inputs' names."""
     return {
         name: keras.InputSpec(
             shape=(None,) * rank,
@@ -130,7 +132,7 @@ def run_with_tensorflow(*arguments: str) -> None:
     """Run Python with the TensorFlow backend.
 
     Raises:
-        RuntimeError: if it fails, with what it wrote.
+        RuntimeError: if it fails. The error has the process's error output.
     """
     done = subprocess.run(
         [sys.executable, *arguments],
@@ -143,7 +145,7 @@ def run_with_tensorflow(*arguments: str) -> None:
 
 
 def _named(signature):
-    """Name inputs by their keys, as LiteRT calls those without a name `args_0`."""
+    """Name inputs by their keys; LiteRT would call unnamed inputs `args_0`."""
     if isinstance(signature, list | tuple):
         return [_named(part) for part in signature]
     if not isinstance(signature, Mapping):
@@ -181,7 +183,7 @@ def _export_in_tensorflow(model, arguments, kwargs, dtype):
 
 
 def _described(spec):
-    """Write an `InputSpec`, or what has a shape and dtype, as JSON has it."""
+    """Turn an `InputSpec`, or anything with shape and dtype, into JSON values."""
     dtype = keras.backend.standardize_dtype(spec.dtype)
     return {_SPEC: [list(spec.shape), dtype, getattr(spec, "name", None)]}
 
@@ -194,7 +196,7 @@ def _spec(described):
 
 
 def export_again(folder: Path) -> None:
-    """Do what another process, without TensorFlow, has asked for in a folder."""
+    """Do the export that another process, without TensorFlow, described in a folder."""
     with open(os.path.join(folder, _ARGUMENTS), encoding="utf-8") as file:
         name, arguments, kwargs, dtype = json.load(file, object_hook=_spec)
     cls: Model = keras.saving.get_registered_object(name)

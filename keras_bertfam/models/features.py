@@ -1,4 +1,4 @@
-"""A backbone's states as features: mixed, and read by LSTMs."""
+"""Features from a backbone's states: a mix of them, and LSTMs on it."""
 
 from typing import Any
 
@@ -14,28 +14,29 @@ from keras_bertfam.types import Config, Model, Tensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class FeatureBackbone(TokenBackbone):
-    """The scalar mix of a backbone's layers, and a bidirectional LSTM on it.
+    """A scalar mix of a backbone's layers, and a bidirectional LSTM on it.
 
-    It is a backbone, so that every task of texts and words takes it: ELMo's way of
-    using a frozen language model, with any backbone. Heads are those of that backbone's
-    family, without its pooler; an LSTM's first state has read the text backwards.
+    ELMo uses a frozen language model in this way; here any backbone can be used. The
+    result is a backbone too, so every task of texts and words takes it. Tasks get the
+    heads of the backbone's family, without its pooler. With an LSTM the first token's
+    state can stand for the text, since the backward direction has read all of it.
 
     Args:
         backbone: a backbone with `hidden_states`, such as `ElmoBackbone`.
         lstm_dim: int or `None`. Width of each direction; `None` for no LSTM.
-        frozen: bool. Whether the backbone isn't trained, and computes without dropout.
-            Defaults to `True`.
+        frozen: bool. If true, the backbone isn't trained, and computes without
+            dropout. Defaults to `True`.
         layer_norm: bool. See `ScalarMix`.
         dropout: float. Dropout rate of the mix. Defaults to `0.5`.
         dtype: Keras dtype or policy.
 
-    Inputs are those of the backbone. With `positions`, the sequence output is at these.
-    `return_hidden_states` adds the backbone's `hidden_states`, and the mix at their
-    end.
+    Inputs are those of the backbone. With `positions` the sequence output is given only
+    there. `return_hidden_states` adds `hidden_states`: the backbone's, and then the
+    mix.
 
     Returns:
-        Dict of `sequence_output`, float tensor `(batch, length or count, hidden_dim)`,
-        `hidden_dim` being `2 * lstm_dim`, or the backbone's.
+        Dict of `sequence_output`, float tensor `(batch, length or count, hidden_dim)`.
+        `hidden_dim` is `2 * lstm_dim`, or the backbone's without an LSTM.
 
     Reference: [Peters et al., 2018](https://arxiv.org/abs/1802.05365), section 3.3.
 
@@ -139,7 +140,7 @@ class FeatureBackbone(TokenBackbone):
         return {
             **super().get_config(),
             "backbone": keras.saving.serialize_keras_object(self.backbone),
-            "hidden_dim": self.hidden_dim,  # for who reads the file alone
+            "hidden_dim": self.hidden_dim,  # for readers of the file only
             **{name: getattr(self, name) for name in self.fixed_arguments},
         }
 

@@ -1,4 +1,4 @@
-"""Exports for ONNX in 8 bits, by ONNX Runtime's quantiser."""
+"""Exports for ONNX in 8 bits, made by ONNX Runtime's quantiser."""
 
 import contextlib
 import dataclasses
@@ -14,7 +14,7 @@ import numpy as np
 from keras_bertfam.arguments import checked
 from keras_bertfam.types import Model, Path
 
-# What has weights to round, and which of its inputs they are.
+# Operations with weights to round, and the number of the input that holds them.
 _WEIGHTS = {"MatMul": 1, "Gemm": 1, "Gather": 0}
 _BATCH = 16
 
@@ -26,22 +26,22 @@ Rows = list[dict[str, np.ndarray]]
 class Int8Settings:
     """How `export(..., format="onnx", quantize=...)` rounds to 8 bits.
 
-    Weights of products are rounded, and tables of tokens; the states that are
-    multiplied are rounded as they come, and the products are made of integers.
+    The weights of matrix products and the token tables are rounded once. States are
+    rounded at run time, and the products are computed with integers.
 
     Args:
-        texts: some hundred texts like those that will be asked for, as `predict()` of
-            the model takes them; or a dict of arrays, rows as `input_signature()`
-            names them. Only `static` and a number to leave out need them.
-        static: bool. Whether the ranges of states are those that they have in `texts`.
-            By default each answer measures its own, which is more exact.
+        texts: a few hundred typical texts, in the form that the model's `predict()`
+            takes; or rows, as a dict of arrays with the names of `input_signature()`.
+            Only `static=True` and an int for `leave_out` need them.
+        static: bool. Whether to measure the ranges of states once, in `texts`. By
+            default each call measures its own ranges, which is more exact.
         per_channel: bool. Whether each column of a product's weights has its own scale.
-        reduce_range: bool. Whether weights take 7 bits, for processors whose products
-            of 8 bits overflow: those of x86 without VNNI.
-        leave_out: what stays in float32. Regular expressions that are looked for in
-            the names of products and tables, such as `"token_embedding"`; or an int,
-            so many of them, those that change the answers to `texts` most when they
-            alone are rounded, which takes a pass over the texts for each.
+        reduce_range: bool. Whether weights have 7 bits. Use it for x86 processors
+            without VNNI, on which products of 8 bits overflow.
+        leave_out: what stays in float32. Regular expressions select products and tables
+            by their names, for example `"token_embedding"`. An int `n` selects the `n`
+            that change the answers to `texts` most if they alone are rounded; this
+            takes a pass over the texts for each product and table.
 
     Raises:
         ValueError: for arguments that don't fit one another.
@@ -71,16 +71,16 @@ class Int8Settings:
             )
         if self.texts is None and (self.static or count):
             raise ValueError(
-                "`texts` must be given with `static=True`, and with a number for "
+                "`texts` must be given with `static=True`, and with an int as "
                 "`leave_out`. Received: None."
             )
 
 
 def settings_of(quantize: Any, format: str) -> Int8Settings:
-    """Give the settings that `export()` was asked for.
+    """Turn the `quantize` of `export()` into settings.
 
     Raises:
-        ValueError: for another format than ONNX, or what is no settings.
+        ValueError: for a format other than ONNX, or a wrong `quantize`.
     """
     if format != "onnx":
         raise ValueError(
@@ -98,16 +98,16 @@ def settings_of(quantize: Any, format: str) -> Int8Settings:
 
 
 def rows_of(model: Model, texts: Any, names: Iterable[str]) -> Rows:
-    """Make batches of rows of texts, or of a dict of arrays.
+    """Make batches of rows from texts, or from a dict of arrays.
 
     Args:
         model: a backbone or a task.
         texts: see `Int8Settings`.
-        names: what the rows must have.
+        names: names of the arrays that rows must have.
 
     Raises:
-        ValueError: for texts, if the model has nothing that makes rows of them; for
-            rows without one of the names, and without any rows.
+        ValueError: for texts, if the model has no preprocessor to make rows from them;
+            for rows without one of the names; and for no rows at all.
     """
     if isinstance(texts, Mapping):
         arrays = {name: np.asarray(x) for name, x in texts.items()}
@@ -121,15 +121,15 @@ def rows_of(model: Model, texts: Any, names: Iterable[str]) -> Rows:
         preprocessor: Any = getattr(model, "preprocessor", None)
         if not hasattr(preprocessor, "inputs"):
             raise ValueError(
-                "`texts` must be a dict of arrays, rows as `input_signature()` names "
-                "them, unless the model is a task with a preprocessor that makes rows. "
+                "`texts` must be a dict of arrays with the names of "
+                "`input_signature()`, unless the model is a task with a preprocessor. "
                 f"Received: {type(texts).__name__}, for {type(model).__name__}."
             )
         batches, _ = preprocessor.inputs(texts, _BATCH)
     rows = [{name: np.asarray(x) for name, x in batch.items()} for batch in batches]
     if not rows or not rows[0].keys() >= set(names):
         raise ValueError(
-            f"`texts` must have at least a row, with {sorted(names)}. "
+            f"`texts` must have at least one row, with {sorted(names)}. "
             f"Received: {len(rows)} batches with {[*rows[0]] if rows else []}."
         )
     return rows
@@ -139,13 +139,13 @@ def quantize(path: Path, written: Path, rows: Rows, settings: Int8Settings) -> N
     """Round a file of ONNX.
 
     Args:
-        path: the file in float32.
+        path: path of the file in float32.
         written: path to write.
-        rows: list of dicts of arrays, batches of what `settings.texts` says.
+        rows: list of dicts of arrays, batches of `settings.texts`.
         settings: `Int8Settings`.
 
     Raises:
-        ValueError: if nothing is left to round, or nothing is found to leave out.
+        ValueError: if nothing is left to round, or `leave_out` matches nothing.
         ImportError: without ONNX Runtime.
     """
     with _quiet(), tempfile.TemporaryDirectory(dir=os.path.dirname(written)) as folder:
@@ -159,15 +159,15 @@ def quantize(path: Path, written: Path, rows: Rows, settings: Int8Settings) -> N
         kept = _kept(names, prepared, folder, rows, settings)
         if not set(names) - kept:
             raise ValueError(
-                "`quantize` must leave products or tables to round. Received: "
-                f"leave_out={settings.leave_out!r}, of {len(names)} that there are."
+                "`leave_out` must leave at least one product or table to round. "
+                f"Received: leave_out={settings.leave_out!r}, for {len(names)} in all."
             )
         others = [name for name in names if name not in kept]
         _write(prepared, os.fspath(written), others, rows, settings)
 
 
 def _rounded_names(path):
-    """Name the nodes that have weights to round, in the order they run in."""
+    """Name the nodes that have weights to round, in the order in which they run."""
     import onnx
 
     graph = onnx.load(path).graph
@@ -193,8 +193,8 @@ def _kept(names, path, folder, rows, settings):
         for pattern, those in found.items():
             if not those:
                 raise ValueError(
-                    "`leave_out` must be found in names of what is rounded, which are "
-                    f"{names}. Received: {pattern!r}."
+                    "`leave_out` must match a name of a product or table. Received: "
+                    f"{pattern!r}, with the names {names}."
                 )
         return set().union(*found.values())
     if not settings.leave_out:
@@ -211,7 +211,7 @@ def _kept(names, path, folder, rows, settings):
 
 
 def _write(path, written, names, rows, settings):
-    """Let the quantiser round these nodes."""
+    """Let the quantiser round the named nodes."""
     import onnxruntime.quantization as quantization
 
     given = {
@@ -239,7 +239,7 @@ def _write(path, written, names, rows, settings):
 
 
 def _inputs(path, rows):
-    """Give batches the names and dtypes that a file asks for."""
+    """Give batches the names and dtypes of a file's inputs."""
     import onnx
 
     kinds = {
@@ -253,7 +253,7 @@ def _inputs(path, rows):
 
 
 def _answers(path, rows):
-    """List the numbers that a file answers rows with."""
+    """List the outputs of a file for rows."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path)
@@ -263,7 +263,7 @@ def _answers(path, rows):
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the quantiser from advising, in the root's log, what is done here anyway."""
+    """Silence the quantiser's advice in the root logger, which is followed anyway."""
     log = logging.getLogger()
 
     def others(record: logging.LogRecord) -> bool:

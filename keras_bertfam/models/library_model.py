@@ -1,4 +1,4 @@
-"""What backbones and tasks have in common."""
+"""The common base of backbones and tasks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,9 +12,9 @@ class LibraryModel(Mixin):
     """Mixin of backbones and tasks: fixed arguments, quantisation and export.
 
     Attributes:
-        fixed_arguments: names of attributes that are set once. Layers are made with
-            them: set later, such an attribute would appear in the config and change
-            nothing.
+        fixed_arguments: names of attributes that can be set only once. Layers are made
+            with their values, so a later change would appear in the config, but have no
+            effect.
     """
 
     fixed_arguments: Sequence[str] = ()
@@ -22,8 +22,8 @@ class LibraryModel(Mixin):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self.fixed_arguments and vars(self).get(name, value) != value:
             raise ValueError(
-                f"`{name}` must be given when a {type(self).__name__} is made, to the "
-                "constructor or `from_preset`: its layers are made with it. Expected: "
+                f"`{name}` must be given to the constructor or `from_preset` of "
+                f"{type(self).__name__}, since its layers are made with it. Expected: "
                 f"{name}={vars(self)[name]!r}. Received: {value!r}."
             )
         super().__setattr__(name, value)
@@ -31,19 +31,20 @@ class LibraryModel(Mixin):
     def quantize(
         self, mode: Any = None, config: Any = None, filters: Any = None, **kwargs: Any
     ) -> None:
-        """Quantise the layers that can be, as `keras.Model.quantize` does.
+        """Quantise the model's layers, as `keras.Model.quantize` does.
 
         Args:
             mode: `"int8"`, `"int4"`, `"float8"`, `"gptq"` or `"awq"`.
-            config: a quantisation config of Keras; `"gptq"` and `"awq"` need one,
-                with texts and a tokenizer. Blocks of an encoder that attends to whole
-                rows by tables of positions are found; others are to be named in it.
-            filters: which layers, as in Keras.
+            config: a quantisation config of Keras; `"gptq"` and `"awq"` need one, with
+                texts and a tokenizer. The blocks of an encoder with full attention and
+                a table of positions are found by themselves. For other models the
+                config must name them.
+            filters: which layers to quantise, as in Keras.
             **kwargs: as in Keras.
 
         Raises:
-            ValueError: for quantizers of your own, which a saved model would lose, and
-                for `"gptq"` and `"awq"` without blocks.
+            ValueError: for your own quantizers, which a saved model would lose; and for
+                `"gptq"` and `"awq"` without blocks.
 
         Example:
 
@@ -57,7 +58,7 @@ class LibraryModel(Mixin):
         quantization.quantize(self, usual, mode, config, filters, **kwargs)
 
     def get_quantization_layer_structure(self, mode: str) -> Config | None:
-        """Give the blocks that `"gptq"` and `"awq"` go through, or `None`."""
+        """Give the blocks that `"gptq"` and `"awq"` calibrate, or `None`."""
         del mode
         backbone = getattr(self, "backbone", self)
         return getattr(backbone, "calibrated_blocks", lambda: None)()
@@ -74,35 +75,33 @@ class LibraryModel(Mixin):
     ) -> None:
         """Export the model as a SavedModel, for ONNX or for LiteRT.
 
-        It takes token ids and gives what the model returns; see
-        `keras_bertfam.export.export_saved_model` for strings and answers. These
-        formats are written by TensorFlow, under other backends in a process of its
-        own. `"onnx"` needs `pip install 'keras-bertfam[export]'`.
+        The export takes token ids and returns the model's outputs. For strings as
+        inputs and finished answers see `keras_bertfam.export.export_saved_model`.
+        TensorFlow writes these formats; with other backends it does so in a separate
+        process. `"onnx"` needs `pip install 'keras-bertfam[export]'`.
 
-        ONNX's and LiteRT's runtimes don't take all operations in 16 bits that
-        TensorFlow writes: a model that computes in these is written in float32 there,
-        and a warning says so.
+        The runtimes of ONNX and LiteRT lack some operations in 16 bits. So a model that
+        computes in 16 bits is exported in float32, with a warning.
 
         Args:
-            filepath: path to write, for `"litert"` of a file `*.tflite`.
+            filepath: path to write; a file `*.tflite` for `"litert"`.
             format: `"tf_saved_model"`, `"onnx"`, `"litert"`, or another of Keras's.
             verbose: bool or `None`.
-            input_signature: list of one dict as `input_signature()` gives, to fix
-                lengths or leave inputs out; by default that one.
-            verify: bool. Whether what was written is opened by its runtime, and
-                answers a row, before it takes its place at `filepath`.
-            quantize: `"int8"`, or an `Int8Settings`, for `"onnx"`: the float model is
-                rounded by ONNX Runtime's quantiser, and takes its place when that has
-                gone well. `None` for a file in float32.
+            input_signature: list of one dict like that of `input_signature()`, which is
+                the default. Use it to fix lengths, or to leave inputs out.
+            verify: bool. Whether to open the export with its runtime, and let it answer
+                a row, before it is moved to `filepath`.
+            quantize: `"int8"` or an `Int8Settings`, for `"onnx"`. ONNX Runtime's
+                quantiser then rounds the float model. `None` gives a file in float32.
             **kwargs: see `keras.Model.export`.
 
         Raises:
-            ValueError: for another `quantize`, with other formats, and if nothing is
-                left to round.
+            ValueError: for a wrong `quantize`, or one with another format; and if
+                nothing is left to round.
             RuntimeError: if TensorFlow fails in its own process; or if the runtime
-                refuses what was written, or answers with NaN, or other shapes. It has
+                refuses the export, or answers with NaN or other shapes. The error has
                 the reason.
-            ImportError: with `verify`, without the format's runtime.
+            ImportError: if `verify` is true and the format's runtime is missing.
 
         Example:
 

@@ -1,4 +1,4 @@
-"""What makes files of ONNX faster, and computes the same."""
+"""Changes to ONNX files that make them faster and compute the same."""
 
 import functools
 from collections import defaultdict
@@ -14,10 +14,10 @@ OPSET = 17
 
 @functools.cache
 def teach_erfc() -> None:
-    """Teach tf2onnx `Erfc`, of which TensorFlow makes GELU, by its `Erf`.
+    """Teach tf2onnx to write TensorFlow's `Erfc`, the heart of GELU, by `Erf`.
 
-    `erfc(-x * sqrt(1/2))` becomes `1 + erf(x / sqrt(2))`, which ONNX Runtime finds
-    to be part of a GELU, one operation in place of six.
+    `erfc(-x * sqrt(1/2))` becomes `1 + erf(x / sqrt(2))`. ONNX Runtime recognises that
+    as a part of GELU, and computes one operation instead of six.
     """
     from tf2onnx.handler import tf_op
     from tf2onnx.utils import map_onnx_to_numpy_type
@@ -48,7 +48,7 @@ def teach_erfc() -> None:
 
 
 def _negated_product(node):
-    """Find the tensor and the number in `-tensor * number`, or `None`."""
+    """Find the tensor and the number of a product `-tensor * number`, or `None`."""
     if node.type != "Mul":
         return None
     constants = [x for x in node.inputs if x.is_const()]
@@ -60,13 +60,13 @@ def _negated_product(node):
 
 
 def fuse_norms(path: Path) -> None:
-    """Make one operation of each layer normalisation of a file.
+    """Replace each layer normalisation in a file by a single operation.
 
-    TensorFlow writes thirteen, each of which goes over all states.
+    TensorFlow writes thirteen operations for it, and each goes over all states.
 
     Args:
-        path: file of ONNX, of the operator set `OPSET` or a later one; others are left
-            as they are.
+        path: ONNX file of the operator set `OPSET` or a later one. Files of earlier
+            sets stay as they are.
     """
     import onnx
 
@@ -106,12 +106,12 @@ class _Graph:
         self.value = lambda name: numpy_helper.to_array(self.constants[name])
 
     def maker(self, name, *kinds):
-        """Give the node that makes a tensor, if it is one of these."""
+        """Give the node that makes a tensor, if it is of one of these kinds."""
         node = self.makers.get(name)
         return node if node is not None and node.op_type in kinds else None
 
     def user(self, node, kind):
-        """Give the only node that uses another's tensor, if it is of this kind."""
+        """Give the only node that uses a node's output, if it is of this kind."""
         users = self.users[node.output[0]]
         return users[0] if len(users) == 1 and users[0].op_type == kind else None
 
@@ -132,12 +132,12 @@ class _Graph:
         return node if kept and last else None
 
     def constant(self, node):
-        """Give the names of a constant among two inputs and of the other one."""
+        """Give the names of a node's constant input and of its other input."""
         names = sorted(node.input, key=lambda name: name not in self.constants)
         return names if len(names) == 2 and names[0] in self.constants else None
 
     def vector(self, name):
-        """Make a vector of a constant of the shape `(1, ..., size)`, or `None`."""
+        """Make a vector from a constant of the shape `(1, ..., size)`, or `None`."""
         from onnx import numpy_helper
 
         value = self.value(name)
@@ -172,7 +172,7 @@ class _Graph:
 
 
 def _read(node):
-    """Name the tensors that a node reads, also in the graphs of loops."""
+    """Name the tensors that a node reads, also inside of loops."""
     names = [*node.input]
     for attribute in node.attribute:
         for part in (attribute.g, *attribute.graphs):
@@ -218,7 +218,7 @@ def _norm(graph, sqrt):
     if not last or not moved:
         return None
     inputs = [x, gamma]
-    if moved is not last:  # with an empty name for no beta ONNX Runtime 1.32 crashes
+    if moved is not last:  # ONNX Runtime 1.32 crashes if beta has an empty name
         betas = graph.constant(moved)
         beta = betas and graph.vector(betas[0])
         if not beta or moved.output[0] not in last.input:

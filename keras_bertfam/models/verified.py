@@ -1,4 +1,4 @@
-"""Exports, opened by their runtimes before they are called written."""
+"""Checks of exports: their runtimes open them and answer a row."""
 
 import os
 import shutil
@@ -12,24 +12,24 @@ from keras_bertfam.types import Model, Path
 
 Inputs = Mapping[str, np.ndarray]
 
-# How long an axis of any length is where a runtime is tried.
+# The sizes of axes of any length when a runtime is tried.
 _BATCH, _LENGTH = 1, 8
 
 
 def check(model: Model, path: Path, format: str, signature: Any) -> None:
-    """Open an export by its runtime, and let it answer a row.
+    """Open an export with its runtime, and let it answer a row.
 
     Args:
-        model: what was exported.
-        path: what was written.
-        format: str, of `keras.Model.export`.
-        signature: list of one dict from names to specs; of others the answer isn't
-            asked for.
+        model: the model that was exported.
+        path: path of the export.
+        format: str, see `keras.Model.export`.
+        signature: list of one dict from names to specs. With another signature the
+            export is opened, but answers nothing.
 
     Raises:
-        RuntimeError: if the runtime refuses it, or answers with NaN, or other shapes
-            than the model. It has the reason.
-        ImportError: without the runtime.
+        RuntimeError: if the runtime refuses the export, or answers with NaN or other
+            shapes than the model. The error has the reason.
+        ImportError: if the runtime is missing.
     """
     path = os.fspath(path)
     if format not in _RUNTIMES:
@@ -41,10 +41,11 @@ def check(model: Model, path: Path, format: str, signature: Any) -> None:
         answer = _RUNTIMES[format](path)
     except ImportError as error:
         raise ImportError(
-            f"What is exported as {format!r} is opened by its runtime: pip install "
-            f"'keras-bertfam[export]', or say verify=False. {error}"
+            f"An export as {format!r} is checked by its runtime, which is missing. Run "
+            "pip install 'keras-bertfam[export]', or give verify=False. "
+            f"{error}"
         ) from error
-    except Exception as error:  # runtimes have errors of their own
+    except Exception as error:  # each runtime has its own errors
         raise _refused(format, error) from error
     if len(signature) != 1 or not isinstance(signature[0], Mapping):
         return
@@ -66,7 +67,7 @@ def check(model: Model, path: Path, format: str, signature: Any) -> None:
 
 
 def put(written: Path, path: Path) -> None:
-    """Move what was written to its place, over what has been there."""
+    """Move an export to its place, and overwrite what is there."""
     if os.path.isdir(path) and os.path.isdir(written):
         shutil.copytree(written, path, dirs_exist_ok=True)
     else:
@@ -75,14 +76,14 @@ def put(written: Path, path: Path) -> None:
 
 def _refused(format, error):
     return RuntimeError(
-        f"The runtime of {format!r} doesn't take what TensorFlow or Keras has written, "
-        f"which is deleted; verify=False leaves it there. {type(error).__name__}: "
-        f"{error}"
+        f"The runtime of {format!r} doesn't take the export that TensorFlow or Keras "
+        "wrote. The export is deleted; verify=False would keep it. "
+        f"{type(error).__name__}: {error}"
     )
 
 
 def _example(name, spec):
-    """Make a row of the first token, in which everything is there."""
+    """Make an input for one row of first tokens, without padding."""
     lengths = [_LENGTH if size is None else size for size in spec.shape[1:]]
     shape = (_BATCH if spec.shape[0] is None else spec.shape[0], *lengths)
     dtype = keras.backend.standardize_dtype(spec.dtype)

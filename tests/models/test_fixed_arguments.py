@@ -33,7 +33,7 @@ def test_of_tasks():
         (answers, "end_head", "conditional"),
     ):
         before = model.get_config()
-        with pytest.raises(ValueError, match=f"`{name}` must be given when a"):
+        with pytest.raises(ValueError, match=f"`{name}` must be given to the"):
             setattr(model, name, value)
         assert model.get_config()[name] == before[name]
     answers.null_threshold = 0.5  # is read when it answers

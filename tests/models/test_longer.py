@@ -147,12 +147,12 @@ def test_a_preset_of_each(tmp_path):
     [
         ({"global_positions": [[0, 9]]}, "must be from 0 to 8, in rows of 9"),
         ({"global_positions": [[-2]]}, "or -1 for none. Received: -2 to -2"),
-        ({"global_positions": [[0] * 6]}, "at most max_global_tokens=5 of a row"),
+        ({"global_positions": [[0] * 6]}, "at most max_global_tokens=5 positions"),
         ({"global_attention_mask": [[1] * 9]}, "at most max_global_tokens=5 of them"),
-        ({"global_attention_mask": [[1] * 3]}, "must have a row's 9 tokens"),
+        ({"global_attention_mask": [[1] * 3]}, "must have 9 elements for a row"),
         (
             {"global_attention_mask": [[1] * 9], "global_positions": [[0]]},
-            "given without the other name",
+            "not both",
         ),
     ],
 )
@@ -224,7 +224,7 @@ def test_a_longformer_of_another_encoder(cls):
     layer = new.backbone.encoder.attention_layers[1].sublayer
     kernels = (layer.qkv.kernel, layer.global_qkv.kernel)
     np.testing.assert_array_equal(*map(as_numpy, kernels))
-    with pytest.raises(ValueError, match="must see all tokens"):
+    with pytest.raises(ValueError, match="must have full attention"):
         models.make_longformer(new, 80)
     with pytest.raises(ValueError, match="more than the 16 of `model`"):
         models.make_longformer(old, 16)
@@ -332,5 +332,5 @@ def test_a_causal_model_with_windows_writes_as_it_reads():
     dilated = models.GPT2Backbone(
         40, **SIZES, attention_window=4, attention_dilation=2, max_sequence_length=32
     )
-    with pytest.raises(ValueError, match="`attention_dilation` must be 1 where texts"):
+    with pytest.raises(ValueError, match="`attention_dilation` must be 1 for texts"):
         dilated({"token_ids": ids}, cache=dilated.empty_cache(2, 20), cache_index=0)

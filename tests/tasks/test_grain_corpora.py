@@ -93,7 +93,7 @@ def test_what_it_is_made_of(corpus):
         preprocessor.grain_dataset(corpus, 4, shuffle_documents=3)
     recurrent = every.preprocessor_of("RecurrentLM", "bert")
     for method in (recurrent.dataset, recurrent.grain_dataset):
-        with pytest.raises(ValueError, match="where rows are ContinuedRows"):
+        with pytest.raises(ValueError, match="rows of the kind ContinuedRows"):
             method(corpus, 4)
 
 

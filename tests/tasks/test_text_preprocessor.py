@@ -101,7 +101,7 @@ def test_arguments_that_make_no_sense_are_refused(documents):
     preprocessor = tasks.MaskedLMPreprocessor(BertTokenizer(VOCABULARY), 16)
     packed = preprocessor.pack(documents)
     for name, value in {"packing": "doc", "break_lines": False}.items():
-        with pytest.raises(ValueError, match=f"arguments of `pack`.*{name}=.?{value}"):
+        with pytest.raises(ValueError, match=f"given to `pack`.*{name}=.?{value}"):
             preprocessor.dataset(packed, **{name: value})
 
 

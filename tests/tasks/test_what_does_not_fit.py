@@ -204,8 +204,8 @@ def test_a_text_that_is_cut_is_said_once_for_each_use():
     assert not said_by(lambda: preprocessor("TextClassifier", 24)(LONG))
     (said,) = said_by(lambda: list(data.take(6)))
     assert said == (
-        "TextClassifierPreprocessor cut 2 of 3 texts to what fits into "
-        "sequence_length=7: the rest isn't read."
+        "TextClassifierPreprocessor cut 2 of 3 texts to sequence_length=7 tokens: "
+        "the rest isn't read."
     )
     batches, _ = made.inputs(LONG, 2)
     assert len(said_by(lambda: list(batches))) == 1

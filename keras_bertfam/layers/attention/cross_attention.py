@@ -24,15 +24,15 @@ class CrossAttention(MultiHeadAttention):
 
     Call arguments:
         x: float tensor of shape `(batch, queries, width)`.
-        context: float tensor of shape `(batch, keys, width)`, the encoder's states,
-            or what `project` made of them.
+        context: float tensor of shape `(batch, keys, width)`, the encoder's states;
+            or the keys and values that `project` computed from them.
         cross_mask: bool tensor, true where a key may be attended to, of shape
             `(batch, keys)` or `(batch, queries, keys)`.
         return_scores: bool. Return the attention probabilities as well.
 
     Returns:
-        Float tensor of shape `(batch, queries, width)`; with `return_scores=True` a
-        pair of it and the probabilities, `(batch, num_heads, queries, keys)`.
+        Float tensor of shape `(batch, queries, width)`. With `return_scores=True` a
+        pair: this tensor, and the probabilities `(batch, num_heads, queries, keys)`.
 
     Reference: [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762),
     section 3.2.3.
@@ -55,7 +55,7 @@ class CrossAttention(MultiHeadAttention):
         self.built = True
 
     def project(self, context: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute keys and values of an encoder's states once, for many calls.
+        """Compute the keys and values of an encoder's states once, for many calls.
 
         Args:
             context: float tensor `(batch, keys, width)`.

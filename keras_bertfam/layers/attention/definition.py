@@ -1,4 +1,4 @@
-"""What is asked of attention, and the answer by its definition."""
+"""The inputs of one attention computation, and its result by definition."""
 
 import dataclasses
 
@@ -12,25 +12,25 @@ from keras_bertfam.types import Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """What is asked of attention.
+    """The inputs of one attention computation, which kernels take.
 
     Args:
         query: float tensor `(batch, queries, num_heads, head_dim)`.
-        key: float tensor `(batch, keys, num_heads, head_dim)`; or of fewer heads, each
-            of which as many heads of queries share as stand beside each other.
-        value: as the key.
-        scale: float. What the scores are multiplied by.
+        key: float tensor `(batch, keys, num_heads, head_dim)`, or with fewer
+            heads. Then neighbouring heads of queries share a head of keys.
+        value: float tensor of the key's shape.
+        scale: float. The factor of the scores.
         mask: bool tensor of rank 4 that broadcasts to the scores, true where a key is
             seen, or `None`.
         bias: float tensor of rank 4 that broadcasts to the scores, or `None`.
         causal: bool. Whether a query sees the keys up to its own place only.
-        numbers: int tensor `(batch, length)`, or `None`. The mask in other words, for
-            kernels that take these: queries see the keys of their own number.
-        added: float tensor of the mask's shape, or `None`. The mask in other words, for
-            what adds it to scores: see `added_mask`.
-        window: int. If it isn't 0, queries see the keys up to `window // 2` away; only
-            what `kernel_for` has a kernel for.
-        dropout: `Dropout` of the probabilities, `None` for none.
+        numbers: int tensor `(batch, length)`, or `None`. The same mask in another form:
+            a query sees the keys that have its own number.
+        added: float tensor of the mask's shape, or `None`. The same mask in another
+            form: a tensor that is added to the scores, see `added_mask`.
+        window: int. Above 0, a query sees the keys up to `window // 2` away. The
+            explicit form ignores it: give it only if `kernel_for` finds a kernel.
+        dropout: `Dropout` of the probabilities, or `None`.
     """
 
     query: Tensor
@@ -89,7 +89,7 @@ def explicit_attention(asked: Asked) -> tuple[Tensor, Tensor]:
         known = asked.added is not None and not asked.causal
         added = asked.added if known else hiding(mask, "float32")
         scores += ops.cast(added, "float32")
-    if scores.shape[-1] == 1:  # of which Keras's softmax warns; the gradient is 0
+    if scores.shape[-1] == 1:  # Keras's softmax would warn; its gradient is 0
         scores = 0.0 * scores + 1.0
     else:
         scores = ops.softmax(scores)
@@ -114,7 +114,7 @@ def _in_groups(x, count):
 
 
 def whole_mask(asked: Asked) -> Tensor | None:
-    """Give the mask, with what causal attention doesn't see."""
+    """Join the mask with the causal mask, if attention is causal."""
     if not asked.causal:
         return asked.mask
     seen = causal_mask(ops.shape(asked.query)[1], ops.shape(asked.key)[1])

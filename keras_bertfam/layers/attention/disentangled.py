@@ -1,4 +1,4 @@
-"""Disentangled attention: by what tokens are, and by how far they are apart."""
+"""Disentangled attention: scores from what tokens are, and how far apart they are."""
 
 from typing import Any
 
@@ -18,19 +18,23 @@ from keras_bertfam.types import Config, Initializer, Shape, Tensor
 def rows_by_distance(num_buckets: int, max_distance: int) -> np.ndarray:
     """Find the row of a table of relative positions for each distance.
 
-    Distances up to a quarter of the rows have one each, on both sides of the middle.
-    The others grow logarithmically. A table with a row for each distance has no others.
+    Example: 16 buckets, and distances up to 16. The middle row, 8, is for distance 0.
+    The distances -4 to 4 have a row each: rows 4 to 12. Larger ones share rows: 5 and 6
+    have row 13, 7 to 9 row 14, and 10 to 15 row 15.
+
+    Distances up to a quarter of `num_buckets` have a row each, on both sides of the
+    middle. The ranges of the other rows grow logarithmically. If `max_distance` is at
+    most half of `num_buckets`, each distance has its own row.
 
     Args:
-        num_buckets: int. Rows of the table; the middle one is of distance 0.
-        max_distance: int. Those from there on are as near as the one before.
+        num_buckets: int. Number of rows of the table; the middle one is for distance 0.
+        max_distance: int. This distance and larger ones have the row of
+            `max_distance - 1`.
 
     Returns:
-        int32 array of `2 * max_distance` rows, of the distances from `-max_distance`
-        to `max_distance - 1`. A distance is the query's position less the key's.
-
-    Example: 16 rows and 16 distances. Up to 4 there is a row for each, so these are
-    the rows 4 to 12; 5 and 6 are row 13, 7 to 9 row 14, 10 to 15 row 15.
+        int32 array of `2 * max_distance` row numbers, for the distances from
+        `-max_distance` to `max_distance - 1`. A distance is the query's position minus
+        the key's.
 
     Reference: [He et al., 2020](https://arxiv.org/abs/2006.03654), section 3.1; the
     logarithm in the released code of the second version.
@@ -39,7 +43,7 @@ def rows_by_distance(num_buckets: int, max_distance: int) -> np.ndarray:
     if max_distance > half:
         middle = half // 2
         size = np.minimum(np.abs(distances), max_distance - 1)
-        # Bounds in integers: logarithms of floats would fall on both sides of them.
+        # Bounds are integers: rounding of float logarithms could give either row.
         steps = np.arange(middle - 1) / max(middle - 1, 1)
         bounds = np.floor(middle * ((max_distance - 1) / middle) ** steps + 1e-6)
         size = np.minimum(size, middle) + np.searchsorted(bounds, size)
@@ -55,17 +59,18 @@ class RelativeTable(keras.layers.Layer):
     Args:
         num_buckets: int. Even number of rows, see `rows_by_distance`.
         hidden_dim: int.
-        max_distance: int.
-        norm_epsilon: float, or `None` for rows that aren't normalised.
+        max_distance: int. See `rows_by_distance`.
+        norm_epsilon: float. Epsilon of the table's layer norm; `None` for no norm.
         initializer: initializer of the table.
 
     Call arguments:
-        length: int. The tokens of a row.
+        length: int. Number of tokens of a row.
 
     Returns:
-        A tuple of the rows that these need, `(rows, hidden_dim)`, and of two int
-        tensors `(2 * length,)`, the row for each distance from `length` down, and from
-        `-length` up.
+        A tuple of three tensors: the part of the table that rows of this length need,
+        `(rows, hidden_dim)`; and two int tensors `(2 * length,)` of places in this
+        part. The first is for the distances `length`, `length - 1`, ..., the second for
+        `-length`, `-length + 1`, ...
 
     Example:
 
@@ -110,7 +115,7 @@ class RelativeTable(keras.layers.Layer):
     def call(self, length: int | Tensor) -> tuple[Tensor, Tensor, Tensor]:
         table, first = ops.cast(self.table, self.compute_dtype), 0
         if isinstance(length, int):
-            # No more rows than the distances of this length have.
+            # Take only the rows that distances in a row of this length have.
             ends = self._rows_of(np.array([1 - length, length - 1]), np)
             first, last = (int(row) for row in ends)
             table = table[first : last + 1]
@@ -147,16 +152,17 @@ class RelativeTable(keras.layers.Layer):
 class DisentangledSelfAttention(SelfAttention):
     """Multi-head self-attention whose scores have terms of relative positions.
 
-    With `q` and `k` of a token's state, and `r` and `s` of the vector of a distance,
-    the score of query `i` and key `j` is
+    The score of query `i` and key `j` is
 
         (q_i k_j + q_i r_(i-j) + s_(i-j) k_j) / sqrt(3 head_dim)
 
-    The last term has the distance of the released code; in the paper it is `j - i`.
+    `q` and `k` are projections of a token's state. `r` and `s` are projections of the
+    vector of a distance: `r` as a key, `s` as a query. The last term takes the distance
+    `i - j`, as the released code does; the paper has `j - i`.
 
-    No table of `(length, length)` rows is gathered. Scores are computed by distance, as
-    many columns as there are distances, and each row is moved into its place by a flat
-    view. For queries 0, 1 and 2, columns of the distances 3 down to -2:
+    Memory stays small: the layer gathers no `(length, length)` table of vectors. It
+    computes a score for each distance, and `shift_rows` moves each row into its place.
+    For queries 0, 1 and 2, and columns of the distances 3 down to -2:
 
         3  2  1  0 -1 -2          0 -1 -2
         3  2  1  0 -1 -2    ->    1  0 -1
@@ -164,22 +170,22 @@ class DisentangledSelfAttention(SelfAttention):
 
     Args:
         num_heads, head_dim: see `SelfAttention`.
-        separate: bool. Whether distances have projections of their own, and keys no
-            bias, as in the first version; if not, `r` and `s` are by the projections
-            of keys and queries.
+        separate: bool. If true, distances have their own projections and keys have no
+            bias, as in DeBERTa's first version. If false, `r` and `s` come from the
+            projections of keys and queries, as in the second version.
         table_dropout: float. Dropout rate on the vectors of distances.
-        scale: float or `None`, the factor above.
-        **kwargs: those of `SelfAttention`, but `causal`.
+        scale: float. The factor of the scores. `None` stands for the one above.
+        **kwargs: those of `SelfAttention`, except `causal`.
 
     Call arguments:
         x: float tensor of shape `(batch, length, width)`.
-        relative: what `RelativeTable` gives for the keys.
-        attention_mask: see `SelfAttention`, and so `positions`, `head_mask` and
-            `return_scores`.
-        memory: float tensor `(batch, keys, width)`, or `None`. Keys and values are of
-            these states, and `x` are the queries only.
-        places: int tensor `(batch, count)`, or `None`. With a `memory`, where in it
-            each of the `count` rows of `x` stands; `None` if there is one for each key.
+        relative: what `RelativeTable` returns for the number of keys.
+        attention_mask, positions, head_mask, return_scores: see `SelfAttention`.
+        memory: float tensor `(batch, keys, width)`, or `None`. If given, keys and
+            values come from these states, and only the queries from `x`.
+        places: int tensor `(batch, count)`, or `None`. The position in `memory` of each
+            of the `count` tokens of `x`. `None`: `x` has one token for each of
+            `memory`, in the same order.
 
     Returns:
         See `SelfAttention`.
@@ -284,7 +290,7 @@ class DisentangledSelfAttention(SelfAttention):
         else:
             parts = self._projected(ops.expand_dims(table, 0), None, self.qkv)
             position_query, position_key, _ = (part[0] for part in parts)
-        # PyTorch multiplies equal dtypes only, and a map of policies may give others.
+        # PyTorch multiplies equal dtypes only; a `DTypePolicyMap` can make them differ.
         position_query = ops.cast(position_query, query.dtype)
         position_key = ops.cast(position_key, query.dtype)
         count = ops.shape(key)[1]
@@ -292,7 +298,7 @@ class DisentangledSelfAttention(SelfAttention):
         to_position = ops.einsum(
             columns, query * self.scale, ops.take(position_key, down, axis=0)
         )
-        # With keys for rows the distance is that of the column less that of the row.
+        # Rows are keys here, so the distance is the column's place minus the row's.
         to_content = ops.einsum(
             columns, key, ops.take(position_query * self.scale, up, axis=0)
         )
@@ -314,7 +320,7 @@ class DisentangledSelfAttention(SelfAttention):
 
 
 def _rows_at(scores, positions, count):
-    """Do what `shift_rows` does for queries at some positions.
+    """Do what `shift_rows` does, for queries at given positions only.
 
     Args:
         scores: float tensor `(batch, num_heads, queries, 2 * count)`.
@@ -330,7 +336,7 @@ def _rows_at(scores, positions, count):
 
 
 def _queries_at(scores, positions):
-    """Take the rows of `(batch, num_heads, queries, keys)` at some positions."""
+    """Take the queries at given positions of `(batch, num_heads, queries, keys)`."""
     batch, heads, queries, keys = ops.shape(scores)
     rows = ops.reshape(
         ops.transpose(scores, (0, 2, 1, 3)), (batch, queries, heads * keys)

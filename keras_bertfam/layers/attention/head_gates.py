@@ -13,33 +13,33 @@ from keras_bertfam.types import Config, Shape, Tensor
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class HeadGates(keras.layers.Layer):
-    """A stochastic gate for each attention head, and what open ones cost.
+    """A stochastic gate for each attention head, with a penalty for open gates.
 
-    In training a gate is a sample of the hard concrete distribution, between 0 and 1
-    and often either of them, and the loss gets `penalty` times the expected number of
-    open gates. So `fit()` closes heads that the task can do without. In inference
-    gates don't vary.
+    `fit()` learns which heads the task can do without, and closes their gates. In
+    training a gate is a sample of the hard concrete distribution: a number from 0 to 1,
+    often exactly 0 or 1. The loss grows by `penalty` times the expected number of open
+    gates. In inference gates are constant.
 
-    A backbone has them by its argument `head_gates`, and a copy of a model by
-    `keras_bertfam.analysis.heads.pruning.add_head_gates`.
+    Two ways lead to a model with gates: a backbone's argument `head_gates`, and
+    `keras_bertfam.analysis.heads.pruning.add_head_gates`, which copies a model.
 
     Args:
         num_layers: int.
         num_heads: int.
-        num_groups: int or `None`. Groups of consecutive layers that share their
-            attention, and so have the same gates; `None` means `num_layers`.
-        penalty: float. What an open gate costs.
-        temperature: float. Of the distribution: the lower, the more samples are
-            0 or 1.
-        stretch: pair of floats, below 0 and above 1, to which samples are stretched
-            before they are clipped.
-        initial: float. The first `log_alpha`. At 2.4 or more gates begin fully open,
-            so that a model with them gives what it gave without.
-        learning_rate_multiplier: float. The weight is `log_alpha` divided by it. With
-            Adam and its like, whose steps are as large for any gradient,
-            `log_alpha` moves so many times faster than other weights: to close a gate
-            it has to go from 3 to about -2.4, which takes a fine-tuning's rate of 2e-5
-            far too long.
+        num_groups: int or `None`. Number of groups of consecutive layers. Layers of a
+            group share their attention, and so their gates. `None` means `num_layers`.
+        penalty: float. What an open gate adds to the loss.
+        temperature: float. Temperature of the distribution: the lower, the more samples
+            are 0 or 1.
+        stretch: pair of floats, one below 0 and one above 1. Samples are stretched to
+            this range, then clipped to 0 and 1.
+        initial: float. The first `log_alpha`. From 2.4 on gates begin fully open, so
+            that the model's first outputs are those of a model without gates.
+        learning_rate_multiplier: float. The trained weight is `log_alpha` divided by
+            this number, so that `log_alpha` moves this many times faster. Adam's steps
+            don't grow with the gradient, and a gate closes at a `log_alpha` of
+            about -2.4: at a fine-tuning's rate of 2e-5 the way from 3 takes far too
+            long without a multiplier.
         seed: int or `None`.
 
     Call arguments:
@@ -140,7 +140,7 @@ class HeadGates(keras.layers.Layer):
         return ops.sigmoid(log_alpha - self.temperature * np.log(-low / high))
 
     def open_probabilities(self) -> np.ndarray:
-        """Compute how probable it is in training that a gate isn't 0.
+        """Compute for each gate the probability that it isn't 0 in training.
 
         Returns:
             float32 array `(num_groups, num_heads)`.
@@ -149,7 +149,7 @@ class HeadGates(keras.layers.Layer):
         return ops.convert_to_numpy(self._open(log_alpha))
 
     def values(self) -> np.ndarray:
-        """Compute the gates in inference.
+        """Compute the values that gates have in inference.
 
         Returns:
             float32 array `(num_layers, num_heads)`.
@@ -161,7 +161,8 @@ class HeadGates(keras.layers.Layer):
         """List the heads whose gates are 0 in inference, for `prune_heads`.
 
         Returns:
-            Dict from numbers of layers to lists of heads, without empty ones.
+            Dict from a layer's number to the list of its closed heads. Layers without
+            any are left out.
         """
         rows = enumerate(self.values() == 0)
         found = {layer: np.flatnonzero(row).tolist() for layer, row in rows}

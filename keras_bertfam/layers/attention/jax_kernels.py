@@ -1,4 +1,4 @@
-"""Attention by the kernels that JAX has, on each platform."""
+"""Attention by JAX's kernels, which differ between platforms."""
 
 import contextlib
 import contextvars
@@ -10,9 +10,9 @@ import keras
 from keras_bertfam.layers.attention.definition import Asked
 from keras_bertfam.types import Tensor
 
-# Lengths that the kernel of TPUs takes are multiples of it.
+# The kernel for TPUs takes lengths that are multiples of this.
 LANES = 128
-# What a TPU's kernel has in its memory at a time, the longest first that fits.
+# Block lengths of the kernel for TPUs; the first that divides the length is taken.
 _BLOCKS = (512, 256, 128)
 
 _lowered_for: contextvars.ContextVar = contextvars.ContextVar(
@@ -22,14 +22,14 @@ _lowered_for: contextvars.ContextVar = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def lowered_for(platform: str, interpreted: bool = False) -> Iterator[None]:
-    """Choose kernels of JAX as for another platform than this process computes on.
+    """Choose JAX's kernels for a given platform instead of this process's own.
 
-    For `jax.export` to a device that isn't here, and for tests.
+    `jax.export` needs this to export for a device that isn't here, and tests do too.
 
     Args:
         platform: str. `"cpu"`, `"gpu"` or `"tpu"`.
-        interpreted: bool. Whether kernels of TPUs are computed by Pallas's interpreter,
-            on any device.
+        interpreted: bool. Whether Pallas's interpreter computes the kernels for TPUs,
+            which works on any device.
     """
     token = _lowered_for.set((platform, interpreted))
     try:
@@ -41,10 +41,10 @@ def lowered_for(platform: str, interpreted: bool = False) -> Iterator[None]:
 def jax_platform() -> str:
     """Name the platform that JAX computes on: `"cpu"`, `"gpu"` or `"tpu"`.
 
-    It is that of the default device, by which a whole process computes.
-    `jax.lax.platform_dependent` would know more exactly, but it traces all branches:
-    cuDNN's refuses to be traced where there is no cuDNN, and a gradient keeps what
-    each of the branches needs, so the scores that no kernel has would be kept.
+    It is the platform of the default device, on which the whole process computes.
+    `jax.lax.platform_dependent` would be more exact, but it traces all branches. That
+    has two faults: cuDNN's branch can't be traced without cuDNN; and the gradient keeps
+    what every branch needs, among it the scores, which the kernels exist to avoid.
     """
     import jax
 
@@ -64,7 +64,7 @@ def _interpreted():
 
 
 def splash_takes(asked: Asked) -> bool:
-    """Tell whether TPUs' kernel gives what is asked."""
+    """Tell whether the kernel for TPUs computes this attention."""
     if jax_platform() != "tpu" or asked.dropout is not None or asked.bias is not None:
         return False
     queries, keys = asked.query.shape[1], asked.key.shape[1]
@@ -79,18 +79,18 @@ def splash_takes(asked: Asked) -> bool:
 
 
 def _devices():
-    """Count the devices that Keras distributes over."""
+    """Count the devices that Keras distributes the model over."""
     distribution = keras.distribution.distribution()
     return 1 if distribution is None else distribution.device_mesh.devices.size
 
 
 def _hides_keys(asked):
-    """Tell whether the mask is of keys only, the same for all queries and heads."""
+    """Tell whether the mask hides the same keys from all queries and heads."""
     return asked.mask is not None and tuple(asked.mask.shape[1:3]) == (1, 1)
 
 
 def splash(asked: Asked) -> Tensor:
-    """Compute attention by TPUs' kernel, with numbers that say which keys are seen."""
+    """Compute attention by the kernel for TPUs; `numbers` say which keys are seen."""
     import jax
     import jax.numpy as jnp
     from jax.experimental.pallas.ops.tpu import splash_attention as tpu
@@ -142,7 +142,7 @@ def splash(asked: Asked) -> Tensor:
 
 
 def cudnn_takes(asked: Asked) -> bool:
-    """Tell whether cuDNN's kernel gives what is asked."""
+    """Tell whether cuDNN's kernel computes this attention."""
     if jax_platform() != "gpu" or asked.dropout is not None or asked.window:
         return False
     capability = _compute_capability()
@@ -153,13 +153,13 @@ def cudnn_takes(asked: Asked) -> bool:
         and asked.dtype in ("float16", "bfloat16")
         and asked.query.shape[-1] <= most
         and asked.query.shape[-1] % 8 == 0
-        # Gradients of what is masked or biased want even lengths.
+        # With a mask or a bias, the gradient needs even lengths.
         and all(shape[1] > 1 and shape[1] % 2 == 0 for shape in shapes)
     )
 
 
 def _compute_capability():
-    """Give the default NVIDIA GPU's as two ints, (0, 0) for other makers' GPUs."""
+    """Give an NVIDIA GPU's compute capability as two ints; (0, 0) for other GPUs."""
     import jax
 
     if _lowered_for.get() is not None:
@@ -172,14 +172,14 @@ def _compute_capability():
 
 
 def cudnn(asked: Asked) -> Tensor:
-    """Compute attention by cuDNN's kernel, with masks in the layout that it takes."""
+    """Compute attention by cuDNN's kernel, with masks in its layout."""
     import jax
     import jax.numpy as jnp
 
     batch, queries, heads, _ = asked.query.shape
     keys, mask, bias = asked.key.shape[1], asked.mask, asked.bias
     if mask is not None:
-        # It takes masks of keys as well, but doesn't compute these by the kernel.
+        # JAX takes masks of keys as well, but then doesn't use cuDNN's kernel.
         mask = jnp.broadcast_to(mask, (*mask.shape[:2], queries, keys))
     if bias is not None:
         rows = batch if mask is not None else bias.shape[0]
@@ -198,14 +198,14 @@ def cudnn(asked: Asked) -> Tensor:
 
 
 def xla_takes(asked: Asked) -> bool:
-    """Tell whether XLA's form gives what is asked."""
-    # It multiplies half precision in a way that XLA has not on CPUs.
+    """Tell whether XLA's form computes this attention."""
+    # Its product of float16 tensors doesn't exist in XLA for CPUs.
     lacks = asked.dtype == "float16" and jax_platform() == "cpu"
     return asked.dropout is None and not asked.window and not lacks
 
 
 def by_xla(asked: Asked) -> Tensor:
-    """Compute attention as JAX writes it for XLA, with all scores."""
+    """Compute attention by JAX's form for XLA, which keeps all scores."""
     import jax
 
     return jax.nn.dot_product_attention(

@@ -1,23 +1,23 @@
-"""How attention is computed, by backend, by device and by what is asked.
+"""The choice of a kernel for attention: by backend, device and inputs.
 
-All attention of the library that has queries, keys and values of its own comes here.
-`explicit_attention` says what the result is; every other way must give the same, to
-rounding, and is taken only where it is known to. Keras's own
-`ops.dot_product_attention` isn't used: on TPUs under JAX, Keras 3.15 gives causal,
-unscaled attention where no mask is given, leaves a bias out, and uses the first row's
-mask for all rows.
+All attention with queries, keys and values goes through this module.
+`explicit_attention` defines the result. Every other kernel must give the same up to
+rounding, and is chosen only where it is known to. Keras's own
+`ops.dot_product_attention` isn't used, because of three faults of Keras 3.15 with JAX
+on TPUs: without a mask its attention is causal and unscaled; it ignores a bias; and it
+uses the first row's mask for all rows.
 
 | backend | where | how |
 |---|---|---|
 | TensorFlow | everywhere | the explicit form, which XLA fuses |
 | JAX | TPUs, lengths in 128s, no dropout or bias | splash attention |
 | JAX | NVIDIA's GPUs, half precision, no dropout | cuDNN's kernel |
-| JAX | else without dropout | `jax.nn.dot_product_attention`, by XLA |
-| PyTorch | without dropout; on GPUs with it as well | `scaled_dot_product_attention` |
-| each | what is left, and where probabilities are asked for | the explicit form |
+| JAX | elsewhere, without dropout | `jax.nn.dot_product_attention`, by XLA |
+| PyTorch | without dropout; on GPUs also with it | `scaled_dot_product_attention` |
+| each | all other cases, and if probabilities are wanted | the explicit form |
 
 A query that sees no key at all, such as padding in a packed row, gets some mean of the
-values; which one differs between kernels. Nothing reads it.
+values. Kernels differ in which one, and nothing reads it.
 """
 
 import dataclasses
@@ -51,10 +51,12 @@ class Kernel:
 
     Args:
         name: str.
-        takes: function of what is asked: whether it gives what the explicit form does.
-        compute: function of what is asked, to the means of values
+        takes: function of an `Asked` that tells whether the kernel gives the result of
+            the explicit form for it.
+        compute: function of an `Asked` that gives the weighted means of the values,
             `(batch, queries, num_heads, head_dim)`.
-        keeps_scores: bool. Whether those of all pairs are kept for the gradient.
+        keeps_scores: bool. Whether the kernel keeps the scores of all pairs for the
+            gradient.
     """
 
     name: str
@@ -81,29 +83,29 @@ _KERNELS: dict[str, tuple[Kernel, ...]] = {
 
 
 def kernel_for(asked: Asked) -> Kernel | None:
-    """Choose the kernel for what is asked; `None` for the explicit form."""
+    """Choose the kernel for an attention; `None` stands for the explicit form."""
     kernels = _KERNELS[keras.backend.backend()]
     return next((kernel for kernel in kernels if kernel.takes(asked)), None)
 
 
 def knows_patterns() -> bool:
-    """Tell whether kernels here know windows, and masks of keys in causal rows.
+    """Tell whether this device's kernels take windows, and key masks in causal rows.
 
-    Elsewhere such patterns are masks of all pairs.
+    On other devices such patterns become masks of all pairs of query and key.
     """
     return keras.backend.backend() == "jax" and jax_platform() == "tpu"
 
 
 def attend(asked: Asked, recomputes: bool = False) -> Tensor:
-    """Compute what is asked by the kernel for it.
+    """Compute an attention by the kernel that `kernel_for` chooses.
 
     Args:
         asked: `Asked`.
-        recomputes: bool. Whether scores of all pairs are computed again for the
-            gradient, where a kernel would keep them.
+        recomputes: bool. Whether to compute the scores again for the gradient, if the
+            kernel would keep them.
 
     Returns:
-        Means of values `(batch, queries, num_heads, head_dim)`.
+        Weighted means of the values, `(batch, queries, num_heads, head_dim)`.
     """
     kernel = kernel_for(asked) or _EXPLICIT
     if not (recomputes and kernel.keeps_scores):
@@ -118,14 +120,15 @@ def attend(asked: Asked, recomputes: bool = False) -> Tensor:
 
 
 def added_mask(mask: Tensor, dtype: str) -> Tensor | None:
-    """Make what hides keys when a kernel adds it to scores, once for many layers.
+    """Make a mask that kernels add to scores, once for many layers.
 
     Args:
         mask: bool tensor `(batch, queries, keys)`.
         dtype: name of the dtype of queries and keys.
 
     Returns:
-        Float tensor of the same shape under PyTorch; `None` where kernels take bools.
+        Float tensor of the same shape with PyTorch. `None` with the other backends,
+        whose kernels take bool masks.
     """
     if keras.backend.backend() != "torch":
         return None

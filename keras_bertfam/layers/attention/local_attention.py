@@ -1,4 +1,4 @@
-"""Self-attention within a window, and to and from global tokens."""
+"""Self-attention within a window, with global tokens."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,42 +30,45 @@ from keras_bertfam.types import Config, Shape, Tensor
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class LocalSelfAttention(SelfAttention):
-    """Multi-head self-attention of each token to those near it.
+    """Multi-head self-attention of each token to its neighbours.
 
-    Time and memory grow with length times window: rows are cut into blocks of half a
-    window, which attend to themselves and the blocks beside them. Rows of up to two
-    windows, and calls that ask for the probabilities, compute all scores of a row and
-    mask them, which gives the same. So does a kernel that knows windows, where the
-    device has one.
+    Time and memory grow with length times window, not with the square of the length:
+    rows are cut into blocks of half a window, and each block attends to itself and the
+    two blocks beside it.
 
-    Global tokens attend to all tokens, by projections of their own, and all tokens
-    attend to them.
+    Two cases compute all scores of a row and mask them instead, with the same result:
+    rows of up to two windows, and calls with `return_scores=True`. A kernel for windows
+    is used on devices that have one.
+
+    Global tokens attend to all tokens, by their own projections. All tokens attend to
+    them.
 
     Args:
         *args: those of `SelfAttention`.
-        window: int. Even number of neighbours attended to, half of them on each side;
-            0 for all tokens.
-        dilation: int, or one for each head. A head attends to every so many-th token,
-            as far as `window // 2 * dilation`.
-        global_projections: bool. Whether there can be global tokens.
-        **kwargs: those of `SelfAttention`; `causal` goes without global tokens.
+        window: int. Even number of neighbours that a token attends to, half of them on
+            each side; 0 for all tokens.
+        dilation: int, or a sequence of ints, one for each head. With a dilation of `d`
+            a head attends to every `d`-th token, up to `window // 2 * d` away.
+        global_projections: bool. Whether the layer has projections for global tokens.
+        **kwargs: those of `SelfAttention`. `causal` can't be combined with global
+            tokens.
 
     Call arguments:
         x: float tensor of shape `(batch, length, width)`.
-        attention_mask: bool tensor `(batch, length)`, true where there is no padding;
-            or `NearbyKeys`, which say all that is seen, or `VisibleKeys`, for whole
-            rows.
+        attention_mask: bool tensor `(batch, length)`, false for padding. A `NearbyKeys`
+            or `VisibleKeys` replaces window, dilation, masks and `causal` of this call;
+            with `VisibleKeys` all scores of a row are computed.
         positions: int tensor of shape `(batch, count)`. Give the output at these
             positions only.
-        head_mask: see `SelfAttention`, and so `bias`, `rotary`, `cache` and
-            `cache_index`. Biases and caches are for whole rows.
-        sequence_ids: int tensor `(batch, length)`: tokens attend to those of the same
+        head_mask, bias, rotary, cache, cache_index: see `SelfAttention`. `bias` and
+            `cache` work only in calls that have no window.
+        sequence_ids: int tensor `(batch, length)`. Tokens attend to tokens of the same
             sequence only.
-        global_tokens: dict of tensors, what `windows.tokens_at` gives.
+        global_tokens: dict of tensors that `windows.tokens_at` makes.
         return_scores: bool. Return the attention probabilities as well.
 
     Returns:
-        As `SelfAttention`.
+        What `SelfAttention` returns.
 
     Raises:
         ValueError: for a window that is odd or negative, a dilation that isn't
@@ -170,11 +173,7 @@ class LocalSelfAttention(SelfAttention):
         return self._by_blocks(heads, keys, hidden, training), None
 
     def _by_kernel(self, heads, keys, training):
-        """Compute the heads' outputs by a kernel that knows windows, if there is one.
-
-        Returns:
-            `None` without one.
-        """
+        """Compute the heads' outputs by a kernel for windows; `None` without one."""
         if not knows_patterns():
             return None
         mask = numbers = None
@@ -214,7 +213,7 @@ class LocalSelfAttention(SelfAttention):
         count = ops.shape(query)[1]
         sides = [join_rows(around_blocks(part, size)) for part in (key, value)]
         if global_tokens is not None:
-            # They are rows of their own for each block, beside its own keys.
+            # Each block gets the keys and values of the global tokens beside its own.
             for k, part in enumerate(heads[1:]):
                 extra = take_heads(part, global_tokens["positions"])
                 extra = for_each_block(extra, step * count)
@@ -226,11 +225,11 @@ class LocalSelfAttention(SelfAttention):
         return unfold(mixed[:, :folded], step, length)
 
     def _with_global(self, x, context, scores, keys, rotary, training):
-        """Put the outputs and probabilities of global tokens in their places."""
+        """Replace the outputs and probabilities at global tokens by their own."""
         tokens = keys.global_tokens
         if self.global_qkv is None:
             raise ValueError(
-                "`global_tokens` need an attention with projections for them. "
+                "`global_tokens` need an attention with global_projections=True. "
                 "Received: global_projections=False."
             )
         heads = self._project(x, tokens["positions"], self.global_qkv, rotary)
@@ -246,7 +245,7 @@ class LocalSelfAttention(SelfAttention):
         return context, scores
 
     def _at(self, x, positions, axis):
-        """Take what belongs to given tokens, which are along an axis, 1 or 2."""
+        """Take the entries at given positions along the tokens' axis, 1 or 2."""
         x = x if axis == 1 else ops.swapaxes(x, 1, 2)
         x = take_heads(x, positions)
         return x if axis == 1 else ops.swapaxes(x, 1, 2)
@@ -261,7 +260,7 @@ class LocalSelfAttention(SelfAttention):
 
 
 def take_heads(x: Tensor, positions: Tensor) -> Tensor:
-    """Take what heads have at given positions of each row.
+    """Take the heads' vectors at given positions of each row.
 
     Args:
         x: tensor `(batch, length, num_heads, width)`.

@@ -1,4 +1,4 @@
-"""Which keys a query sees, as masks: in causal rows, in rows of several sequences."""
+"""Attention masks: for causal rows, and for rows of several sequences."""
 
 from keras import ops
 
@@ -11,14 +11,14 @@ def causal_mask(
     first_query: int | Tensor = 0,
     positions: Tensor | None = None,
 ) -> Tensor:
-    """Tell which keys aren't after a query.
+    """Make a mask that is true for keys up to the query's own position.
 
     Args:
         queries: int, the number of queries.
         keys: int, the number of keys.
-        first_query: int, or int scalar. The key that the first query stands at.
-        positions: int tensor `(batch, queries)` of the keys that the queries stand
-            at, or `None`: they follow on each other.
+        first_query: int, or int scalar. The position of the first query among the keys.
+        positions: int tensor `(batch, queries)`, the position of each query among the
+            keys. `None`: queries follow one another from `first_query` on.
 
     Returns:
         bool tensor `(1, queries, keys)`, with `positions` `(batch, queries, keys)`.
@@ -31,12 +31,15 @@ def causal_mask(
 
 
 def two_stream_mask(positions: Tensor, filled: Tensor, length: int | Tensor) -> Tensor:
-    """Tell which keys MPNet's two streams see, so that all see as many positions.
+    """Make the attention mask of MPNet's two streams.
 
-    Tokens are those of a row, in their order; then, for each token to predict, what
-    stands for it in the row; and then once more, as queries. Of a token to predict a
-    query sees either the token itself, if it is predicted before, or what stands for
-    it. So does what knows the token: it also sees itself.
+    A row of `length` tokens grows by `2 * count`: after its own tokens come `count`
+    stand-ins (a mask, for example), one for each token to predict; and after these come
+    `count` queries, which do the predictions.
+
+    A query sees every position once, as a token or as a stand-in. It sees the tokens
+    that aren't predicted, and those predicted before its own; for all others it sees
+    the stand-in. A token that is predicted sees the same as its query, and itself.
 
     Args:
         positions: int tensor `(batch, count)`: where the tokens to predict are, in the
@@ -49,25 +52,25 @@ def two_stream_mask(positions: Tensor, filled: Tensor, length: int | Tensor) -> 
 
     Reference: [Song et al., 2020](https://arxiv.org/abs/2004.09297), section 3.
     """
-    # Example: a row of three tokens, of which the third is predicted, then the second.
+    # Example: a row of three tokens; the third is predicted, then the second.
     #   tokens   stand-ins  queries
-    #   1 0 0    1 1        0 0      is not predicted
-    #   1 1 1    0 0        0 0      the second: sees both tokens
-    #   1 0 1    0 1        0 0      the third: sees itself, and not the second
-    #   1 0 0    1 1        0 0      the stand-ins
-    #   1 0 0    1 1        0 0
-    #   1 0 0    1 1        0 0      predicts the third
-    #   1 0 1    0 1        0 0      predicts the second
+    #   1 0 0    1 1        0 0      first token, not predicted
+    #   1 1 1    0 0        0 0      second token: sees the third, and itself
+    #   1 0 1    0 1        0 0      third token: sees itself, and not the second
+    #   1 0 0    1 1        0 0      stand-in of the third
+    #   1 0 0    1 1        0 0      stand-in of the second
+    #   1 0 0    1 1        0 0      query of the third
+    #   1 0 1    0 1        0 0      query of the second: sees the third
     count = ops.shape(positions)[1]
     order = ops.arange(count, dtype="int32")
     places = ops.arange(length, dtype="int32")
     here = ops.expand_dims(ops.cast(positions, "int32"), 2) == places
     here = ops.logical_and(here, ops.expand_dims(filled, 2))
-    # The number of each token in the order, from 1; 0 for those that aren't predicted.
+    # Each token's place in the order, from 1; 0 for tokens that aren't predicted.
     rank = ops.sum(ops.cast(here, "int32") * ops.expand_dims(order + 1, 1), axis=1)
     none = ops.zeros_like(positions, dtype="int32")
     known = ops.concatenate([rank, none, none + order], axis=1)
-    known = ops.expand_dims(known, 2)  # how many predicted tokens are known by then
+    known = ops.expand_dims(known, 2)  # how many predicted tokens each row sees
     seen = ops.expand_dims(rank, 1) <= known
     stand_ins = ops.logical_and(order >= known, ops.expand_dims(filled, 1))
     return ops.concatenate([seen, stand_ins, ops.zeros_like(stand_ins)], axis=2)
@@ -80,16 +83,16 @@ def seen_keys(
     prefix_mask: Tensor | None = None,
     attention_mask: Tensor | None = None,
 ) -> Tensor:
-    """Tell which keys a query of a causal text sees, with a prefix and other masks.
+    """Make the mask of a causal text, with a prefix and another mask.
 
     Args:
         queries: int, the number of queries.
         keys: int, the number of keys.
-        first_query: int, or int scalar. The key that the first query stands at.
-        prefix_mask: bool tensor `(batch, keys)` of the keys that all queries see, or
-            `None`.
+        first_query: int, or int scalar. The position of the first query among the keys.
+        prefix_mask: bool tensor `(batch, keys)`, true for keys that all queries see;
+            or `None`.
         attention_mask: bool tensor `(batch, keys)` or `(batch, queries, keys)`, false
-            for keys that aren't seen in any case, or `None`.
+            for keys that are hidden, the prefix's included; or `None`.
 
     Returns:
         bool tensor `(batch, queries, keys)`, where `batch` is 1 without masks.
@@ -105,7 +108,7 @@ def seen_keys(
 
 
 def hiding(mask: Tensor, dtype: str) -> Tensor:
-    """Make what hides keys when it is added to scores.
+    """Turn a bool mask into a float mask that is added to scores.
 
     Args:
         mask: bool tensor `(batch, keys)` or `(batch, queries, keys)`, or one of rank 4
@@ -113,11 +116,12 @@ def hiding(mask: Tensor, dtype: str) -> Tensor:
         dtype: name of the scores' dtype.
 
     Returns:
-        Float tensor of rank 4, 0 where the mask is true.
+        Float tensor of rank 4: 0 where the mask is true, a large negative number where
+        it is false.
     """
     if len(mask.shape) < 4:
         mask = ops.expand_dims(mask, (1, 2) if len(mask.shape) == 2 else 1)
-    least = -3e4 if dtype == "float16" else -1e9  # the one has no such number
+    least = -3e4 if dtype == "float16" else -1e9  # float16 ends at -65504
     return ops.where(mask, ops.zeros((), dtype), ops.cast(least, dtype))
 
 
@@ -137,17 +141,19 @@ def same_sequence(sequence_ids: Tensor, padding_mask: Tensor | None) -> Tensor:
 def positions_without_padding(
     padding_mask: Tensor, restarted: Tensor | None = None
 ) -> Tensor:
-    """Count each token's position among those that are no padding, as fairseq does.
+    """Number the tokens that aren't padding from left to right, as fairseq does.
 
     Args:
-        padding_mask: bool tensor `(batch, length)`, 1 = keep.
-        restarted: int tensor `(batch, length)`, `restarted_positions` of rows that
-            hold several sequences, or `None`.
+        padding_mask: bool tensor `(batch, length)`, false for padding.
+        restarted: int tensor `(batch, length)`, what `restarted_positions` gives for
+            rows that hold several sequences, or `None`.
 
     Returns:
         An int tensor `(batch, length)` that counts from 0 in each sequence; -1 for
         padding.
     """
+    # Example: padding mask 0 1 1 0 1 1 (0 is padding) gives -1 0 1 -1 2 3; and with
+    # two sequences of three tokens, restarted 0 1 2 0 1 2, it gives -1 0 1 -1 0 1.
     kept = ops.cast(padding_mask, "int32")
     number = ops.cumsum(kept, axis=1)
     if restarted is not None:
@@ -157,15 +163,16 @@ def positions_without_padding(
 
 
 def numbers_of(sequence_ids: Tensor, padding_mask: Tensor | None) -> Tensor:
-    """Number what tokens see, in rows that hold several sequences.
+    """Number tokens so that each sees exactly the tokens with its own number.
+
+    The numbers are those of the sequences; padding gets -1.
 
     Args:
         sequence_ids: int tensor `(batch, length)`.
         padding_mask: bool tensor `(batch, length)`, or `None`.
 
     Returns:
-        int32 tensor `(batch, length)`; tokens see those of the same number. Padding
-        sees padding, which nothing reads.
+        int32 tensor `(batch, length)`. Padding sees padding, which nothing reads.
     """
     numbers = ops.cast(sequence_ids, "int32")
     if padding_mask is None:
@@ -174,14 +181,17 @@ def numbers_of(sequence_ids: Tensor, padding_mask: Tensor | None) -> Tensor:
 
 
 def restarted_positions(sequence_ids: Tensor) -> Tensor:
-    """Count each token's position in its sequence, from the sequence's first token.
+    """Give each token's position in its sequence.
 
-    Sorting brings the first tokens together, which costs less than to count
-    equal ids of pairs.
+    Args:
+        sequence_ids: int tensor `(batch, length)`.
 
     Returns:
         An int tensor `(batch, length)` that counts from 0 in each sequence.
     """
+    # Example: sequence ids 1 1 1 2 2 give positions 0 1 2 0 1. Sequences begin at 0 and
+    # 3, which sorting brings to the front: starts 0 3 5 5 5. That costs less than
+    # comparing all pairs of tokens.
     index = ops.arange(ops.shape(sequence_ids)[1], dtype="int32")
     begins = ops.not_equal(sequence_ids[:, 1:], sequence_ids[:, :-1])
     begins = ops.pad(begins, [[0, 0], [1, 0]], constant_values=True)

@@ -1,4 +1,4 @@
-"""Which keys each query of a layer sees: the layer's pattern, and that in a batch."""
+"""Which keys each query sees: a layer's pattern, and what it becomes for a batch."""
 
 import dataclasses
 from typing import Any
@@ -23,23 +23,23 @@ from keras_bertfam.types import Tensor
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokenRows:
-    """What is known of the tokens of a batch before its first layer is computed.
+    """What is known of a batch before its first layer is computed.
 
     Attributes:
-        batch: int.
-        queries: int, the tokens of a row.
-        keys: int, the tokens of a row and of the cache, if there is one.
-        first_query: int scalar. The key that the first query stands at.
+        batch: int, the number of rows.
+        queries: int, the number of tokens of a row.
+        keys: int, the number of tokens of a row, or of the cache if there is one.
+        first_query: int scalar. The position of the first query among the keys.
         mask: bool tensor `(batch, keys)` or `(batch, queries, keys)`, true where a key
             may be seen, or `None`.
-        prefix_mask: bool tensor `(batch, keys)`, true for keys that queries before
-            them see as well, or `None`.
-        sequence_ids: int tensor `(batch, keys)` or `None`. Tokens see those of their
-            own number only.
+        prefix_mask: bool tensor `(batch, keys)`, true for keys that earlier queries
+            see too, or `None`.
+        sequence_ids: int tensor `(batch, keys)` or `None`. Tokens see tokens of the
+            same sequence only.
         global_tokens: what `windows.tokens_at` gives, or `None`.
-        has_cache: whether keys are of a cache.
-        places: int tensor `(batch, keys)`, or `None`. Where in the text the tokens
-            are that a bias by relative position is of, if they aren't in order.
+        has_cache: bool. Whether the keys come from a cache.
+        places: int tensor `(batch, keys)`, or `None`. Each token's position in the
+            text, for a bias by relative position of tokens that aren't in order.
     """
 
     batch: int | Tensor
@@ -56,16 +56,18 @@ class TokenRows:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class VisibleKeys:
-    """The keys that queries see in whole rows, as `SelfAttention` is told.
+    """Which keys queries see if all scores of a row are computed.
+
+    `SelfAttention` takes it as its `attention_mask`.
 
     Attributes:
         mask: bool tensor `(batch, keys)` or `(batch, queries, keys)`, true where a key
             is seen; `None` for all keys.
         causal: whether a query sees the keys up to its own place only.
-        numbers: int tensor `(batch, keys)`, or `None`. The mask in other words, for
-            kernels that take these: queries see the keys of their own number.
-        added: float tensor of the mask's shape, or `None`. The mask in other words,
-            for kernels that add it to the scores.
+        numbers: int tensor `(batch, keys)`, or `None`. The same mask in another form:
+            a query sees the keys that have its own number.
+        added: float tensor of the mask's shape, or `None`. The same mask in another
+            form: a tensor that is added to the scores.
     """
 
     mask: Tensor | None = None
@@ -76,15 +78,17 @@ class VisibleKeys:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NearbyKeys:
-    """The keys that queries see within a window, as `LocalSelfAttention` is told.
+    """Which keys queries see within a window.
+
+    `LocalSelfAttention` takes it as its `attention_mask`.
 
     Attributes:
         window: int. Even number of neighbours, half of them on each side; 0 for all.
         dilations: tuple of ints, one for each head.
         causal: whether a query sees the keys up to its own place only.
         mask: bool tensor `(batch, length)`, false for padding, or `None`.
-        sequence_ids: see `TokenRows`, and so `global_tokens`.
-        hidden: what `hiding` gives, made once for many layers, or `None`.
+        sequence_ids, global_tokens: see `TokenRows`.
+        hidden: what `hiding` gives, if it was made once for many layers, or `None`.
     """
 
     window: int
@@ -102,17 +106,18 @@ class NearbyKeys:
     def hiding(
         self, batch: int | Tensor, length: int | Tensor, dtype: str, whole: bool = False
     ) -> tuple[Tensor, ...]:
-        """Make what is added to scores: 0 where a key is seen.
+        """Make float masks that are added to scores: 0 where a key is seen.
 
         Args:
-            batch: int.
-            length: int, the tokens of a row.
+            batch: int, the number of rows.
+            length: int, the number of tokens of a row.
             dtype: name of the scores' dtype.
-            whole: bool. Whether all scores of a row are computed in any case.
+            whole: bool. Whether to make a mask of all scores of a row, however long
+                the row is.
 
         Returns:
-            A tuple of a float tensor for each dilation that there is, or of one for
-            whole rows.
+            A tuple of float tensors: one for each different dilation if rows are cut
+            into blocks, else a single one.
         """
         masks = (self.mask, self.sequence_ids, self.global_tokens, self.causal)
         window, dilations = self.window, self.dilations
@@ -131,12 +136,12 @@ class AttentionPattern:
     Attributes:
         causal: whether a query sees the keys up to its own place only.
         window: int. Even number of neighbours, half of them on each side; 0 for all.
-        dilations: tuple of ints, one for each head that the layer has, in a stack
-            with windows or global tokens.
+        dilations: tuple of ints, one for each head of the layer; empty in a stack
+            without windows and global tokens.
         rotary_base: base of the rotations of queries and keys; `None` for none.
 
-    Example: a layer of four tokens that are written one after another, whose batch has
-    a prefix of two tokens. The queries (rows) see these keys:
+    Example: a causal layer, and rows of four tokens of which two are a prefix. The
+    queries (rows) see these keys (columns):
 
         1 1 0 0
         1 1 0 0
@@ -152,17 +157,17 @@ class AttentionPattern:
     def visible_keys(
         self, rows: TokenRows, dtype: str, relative_bias: Any = None, at: Any = None
     ) -> tuple[VisibleKeys | NearbyKeys, Tensor | None]:
-        """Make what a layer of this pattern is told of a batch.
+        """Make the masks and the bias of a batch for layers of this pattern.
 
         Args:
             rows: `TokenRows`.
             dtype: name of the scores' dtype.
             relative_bias: `RelativePositionBias`, or `None`.
-            at: int tensor `(batch, count)`, the positions that queries are computed
-                at, or `None` for all.
+            at: int tensor `(batch, count)`, the positions of the queries that are
+                computed, or `None` for all.
 
         Returns:
-            The keys, and a bias that is added to the scores, or `None`.
+            A pair: the visible keys; and a bias that is added to the scores, or `None`.
         """
         if self.window and (rows.has_cache or rows.prefix_mask is not None):
             return self._near_in_whole_rows(rows), None
@@ -179,7 +184,7 @@ class AttentionPattern:
             if keys.mask is None or len(keys.mask.shape) < 3:
                 return keys, None
             return dataclasses.replace(keys, added=added_mask(keys.mask, dtype)), None
-        # A bias and a mask are summed here, once for all layers.
+        # Sum bias and mask here, once for all layers.
         bias = ops.zeros((), dtype)
         if relative_bias is not None and rows.places is not None:
             bias = relative_bias.between(rows.places, rows.places)
@@ -190,7 +195,7 @@ class AttentionPattern:
         return dataclasses.replace(keys, mask=None), bias
 
     def _nearby(self, rows, dtype):
-        """Give the keys within the window, and what hides others if there are heads."""
+        """Give the keys within the window, with float masks if there are heads."""
         masks = (rows.mask, rows.sequence_ids, rows.global_tokens)
         keys = NearbyKeys(self.window, self.dilations, self.causal, *masks)
         if not self.dilations:
@@ -199,11 +204,11 @@ class AttentionPattern:
         return dataclasses.replace(keys, hidden=hidden)
 
     def _near_in_whole_rows(self, rows):
-        """Give a mask of a text that has a prefix, or is being written."""
+        """Give the mask of a text that has a prefix, or is being generated."""
         if {*self.dilations} - {1}:
             raise ValueError(
-                "`attention_dilation` must be 1 where texts have a prefix or are "
-                f"written. Received: {self.dilations}."
+                "`attention_dilation` must be 1 for texts that have a prefix or are "
+                f"generated. Received: {self.dilations}."
             )
         mask = rows.mask
         if rows.sequence_ids is not None:
@@ -220,7 +225,7 @@ class AttentionPattern:
         if rows.sequence_ids is not None:
             numbers = None if biased else numbers_of(rows.sequence_ids, mask)
             mask = same_sequence(rows.sequence_ids, mask)
-        # Kernels know causal rows; some take a mask of keys beside that.
+        # All kernels take causal rows; only some take a mask of keys as well.
         known = mask is None or knows_patterns()
         known = known and rows.prefix_mask is None and not (rows.has_cache or biased)
         if self.causal and not known:
@@ -237,7 +242,7 @@ def patterns_of(config: TransformerConfig) -> list[AttentionPattern]:
             config.causal,
             window,
             _dilations_of(config, layer) if config.is_local else (),
-            # The first base is of layers that see all tokens.
+            # The first base is for layers without a window.
             config.rotary_base and config.rotary_base[bool(window)],
         )
         for layer, window in enumerate(windows)

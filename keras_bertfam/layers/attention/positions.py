@@ -15,9 +15,9 @@ from keras_bertfam.types import Config, Initializer, Shape, Tensor
 def rotary_positions(
     position_ids: Tensor, head_dim: int, base: float
 ) -> tuple[Tensor, Tensor]:
-    """Compute cosines and sines of the angles by which heads are rotated.
+    """Compute the cosines and sines of rotary position embeddings.
 
-    The pair of dimensions `k` and `k + head_dim / 2` is rotated by
+    The pair of dimensions `k` and `k + head_dim / 2` is rotated by the angle
     `position * base ** (-2 k / head_dim)`.
 
     Args:
@@ -58,7 +58,7 @@ def rotate(x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
 def rotary_at(
     rotary: tuple[Tensor, Tensor], positions: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Take the cosines and sines at some tokens of each row.
+    """Take the cosines and sines at given positions of each row.
 
     Args:
         rotary: what `rotary_positions` gives.
@@ -78,33 +78,37 @@ def rotary_at(
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RelativePositionBias(keras.layers.Layer):
-    """A learned number for each head and bucket of distances, added to the scores.
+    """T5's bias: a learned number for each head and range of distances.
 
-    Half of the buckets are of one distance each. The others grow logarithmically up
-    to `max_distance`, and the last one has all that is further away. All blocks of a
-    stack add the same bias.
+    Attention adds it to the scores. All blocks of a stack add the same bias. The ranges
+    are called buckets. Half of the buckets hold one distance each. The others grow
+    logarithmically up to `max_distance`; the last one holds all larger distances too.
 
     Args:
         num_heads: int.
-        num_buckets: int. Rows of the table, at least 4 if `bidirectional`, else 2.
-        max_distance: int. More than the distances of one bucket each.
-        bidirectional: bool. Whether keys before and after the query have buckets of
-            their own, half of them each. If not, keys after it are at distance 0.
+        num_buckets: int. Number of buckets, a multiple of 4 if `bidirectional`, else
+            of 2.
+        max_distance: int. It must be more than the number of buckets of one distance
+            on each side.
+        bidirectional: bool. If true, keys after the query have one half of the buckets
+            and the other keys the other half. If false, keys after the query count as
+            distance 0.
         initializer: initializer of the table.
 
     Call arguments:
         queries: int. The number of queries.
         keys: int. The number of keys.
-        first_query: int, or int scalar. The key that the first query stands at.
-        positions: int tensor `(batch, count)`, or `None`. Only the queries at these
-            positions.
+        first_query: int, or int scalar. The position of the first query among the keys.
+        positions: int tensor `(batch, count)`, or `None`. Compute the bias of the
+            queries at these positions only.
 
     Returns:
         Float tensor `(1, num_heads, queries, keys)`; with `positions`
         `(batch, num_heads, count, keys)`.
 
     Raises:
-        ValueError: for numbers that leave no buckets for longer distances.
+        ValueError: for a `num_buckets` that isn't such a multiple, or a `max_distance`
+            that is too small.
 
     Example:
 
@@ -156,11 +160,13 @@ class RelativePositionBias(keras.layers.Layer):
         """Find the row of the table for each distance.
 
         Args:
-            distances: int tensor, the query's position less the key's.
+            distances: int tensor, the query's position minus the key's.
 
         Returns:
             int32 tensor of the same shape.
         """
+        # Example: 8 buckets, bidirectional, max_distance=16. The distances 0, 1, 2, 5,
+        # 6, 20 are in the buckets 0, 1, 2, 2, 3, 3, and -1, -6 in 5, 7.
         distances = ops.cast(distances, "int32")
         count, first = self.num_buckets, 0
         if self.bidirectional:
@@ -169,7 +175,7 @@ class RelativePositionBias(keras.layers.Layer):
             distances = ops.abs(distances)
         distances = ops.maximum(distances, 0)
         exact = count // 2
-        # Bounds in integers: logarithms of floats would fall on both sides of them.
+        # Bounds are integers: rounding of float logarithms could give either bucket.
         growth = (self.max_distance / exact) ** (1 / (count - exact))
         bounds = [math.ceil(exact * growth**k - 1e-6) for k in range(1, count - exact)]
         bucket = ops.minimum(distances, exact)
@@ -184,7 +190,8 @@ class RelativePositionBias(keras.layers.Layer):
         first_query: int | Tensor = 0,
         positions: Tensor | None = None,
     ) -> Tensor:
-        # That of the first query and key comes after as many as there are queries.
+        # Distances descend. The first query's distance to the first key has as many
+        # numbers before it as there are queries.
         distances = queries - ops.arange(queries + keys, dtype="int32") + first_query
         by_distance = ops.transpose(self._by_distance(distances))
         by_distance = ops.broadcast_to(
@@ -196,16 +203,16 @@ class RelativePositionBias(keras.layers.Layer):
         return ops.cast(bias, self.compute_dtype)
 
     def between(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Compute the bias of tokens that aren't in their order.
+        """Compute the bias of tokens that aren't in the order of the text.
 
         Args:
-            queries: int tensor `(batch, queries)`, the places of queries in the text.
-            keys: int tensor `(batch, keys)`, those of keys.
+            queries: int tensor `(batch, queries)`, the queries' positions in the text.
+            keys: int tensor `(batch, keys)`, the keys' positions in the text.
 
         Returns:
             Float tensor `(batch, num_heads, queries, keys)`.
         """
-        most = self.max_distance  # further away, all are in one bucket
+        most = self.max_distance  # larger distances share a bucket
         by_distance = self._by_distance(ops.arange(-most, most + 1, dtype="int32"))
         queries, keys = (ops.cast(x, "int32") for x in (queries, keys))
         apart = ops.expand_dims(queries, 2) - ops.expand_dims(keys, 1)
@@ -215,11 +222,11 @@ class RelativePositionBias(keras.layers.Layer):
     def _by_distance(self, distances):
         """Look up the numbers of all heads, float32 `(distances, num_heads)`."""
         bucket = ops.expand_dims(self.bucket(distances), -1)
-        # PyTorch's `one_hot` looks at the numbers, which no graph has.
+        # PyTorch's `one_hot` reads the values, which don't exist in a graph.
         rows = ops.cast(
             bucket == ops.arange(self.num_buckets, dtype="int32"), "float32"
         )
-        # By the product the gradient is dense, and the bias exact in any policy.
+        # A product gives a dense gradient, and an exact bias in any dtype policy.
         return ops.matmul(rows, ops.cast(self.table, "float32"))
 
     def _at(self, bias, positions, queries, keys):
@@ -250,21 +257,28 @@ class RelativePositionBias(keras.layers.Layer):
 def shift_rows(scores: Tensor, num_keys: int | Tensor) -> Tensor:
     """Turn scores by distance into scores by key, for queries in order.
 
-    Row `i` moves by one more than row `i + 1`, which a flat view does without
-    an index.
+    Row `i` moves left by one column less than row `i - 1` does. A reshape moves them
+    all, without an index.
 
     Args:
-        scores: tensor `(..., queries, distances)`, the distances descending
-            from `num_keys`.
+        scores: tensor `(..., queries, distances)`. A distance is the query's position
+            minus the key's. The first column is for a distance of the number of
+            queries plus the first query's position; each next one is for 1 less.
         num_keys: int or int scalar.
 
     Returns:
-        Tensor `(..., queries, num_keys)`. Where the distances end at 0, what
-        belongs to later keys is arbitrary.
+        Tensor `(..., queries, num_keys)`. If the distances end at 0, the scores of
+        later keys are arbitrary.
     """
+    # Example: three queries and keys, columns of the distances 3, 2, 1, 0, -1, -2. The
+    # flat row loses its first three numbers and gets rows of five; three columns stay.
+    #   3 2 1 0 -1 -2      0 -1 -2  3 2      0 -1 -2
+    #   3 2 1 0 -1 -2  ->  1  0 -1 -2 3  ->  1  0 -1
+    #   3 2 1 0 -1 -2      2  1  0 -1 -2     2  1  0
     shape = ops.shape(scores)
     rows, width = shape[-2:]
-    # For a product of the tensor's own sizes ONNX gets -1, which no empty batch has.
+    # ONNX would get -1 for a product of the tensor's own sizes, and -1 fails for an
+    # empty batch.
     width = num_keys + (width - num_keys)
     flat = ops.reshape(scores, (*shape[:-2], rows * width))[..., rows:]
     return ops.reshape(flat, (*shape[:-2], rows, width - 1))[..., :num_keys]

@@ -25,7 +25,7 @@ from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 @checked
 class MultiHeadAttention(keras.layers.Layer):
-    """What the layers of attention share: heads, scores, output projection.
+    """Base of attention layers: heads, scores and output projection.
 
     Args:
         num_heads: int.
@@ -34,14 +34,14 @@ class MultiHeadAttention(keras.layers.Layer):
         dropout: float. Dropout rate on the attention probabilities.
         initializer: initializer of the kernels.
         use_bias: bool. Whether the projections have biases.
-        scale: float or `None`. What the scores are multiplied by; `None` means
-            `head_dim ** -0.5`. With another scale the initial query kernel is
-            scaled so that the first scores are of the usual size, as T5's.
+        scale: float. The factor of the scores; `None` means `head_dim ** -0.5`. For
+            another factor the initial query kernel is scaled, so that the first scores
+            have the usual size, as in T5.
 
     Attributes:
-        watcher: `None`, or a function that each call gives what it computes: the
-            scaled queries and the keys, `(batch, length, num_heads, head_dim)`, and
-            the probabilities, `(batch, num_heads, queries, keys)`.
+        watcher: `None`, or a function that each call hands its results to: the scaled
+            queries and the keys, `(batch, length, num_heads, head_dim)`, and the
+            probabilities, `(batch, num_heads, queries, keys)`.
     """
 
     watcher: Callable[[Tensor, Tensor, Tensor], Any] | None
@@ -72,7 +72,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.num_heads * self.head_dim
 
     def _dense(self, units, width, name, queries=0, bias=True):
-        """Build a dense layer, of whose outputs the first `queries` are queries."""
+        """Build a dense layer; its first `queries` outputs are queries."""
         initial = self.initializer.clone()
         factor = self.head_dim**-0.5 / self.scale
 
@@ -93,13 +93,13 @@ class MultiHeadAttention(keras.layers.Layer):
         return layer
 
     def _attend(self, parts, mask, bias, head_mask, keep_scores, training, **more):
-        """Compute the output `(batch, queries, width)`, and probabilities if asked for.
+        """Compute the output `(batch, queries, width)`, and probabilities if wanted.
 
         Args:
             parts: queries, keys and values, `(batch, length, num_heads, head_dim)`.
             mask: bool tensor of rank 4 that broadcasts to the scores, or `None`.
             bias: float tensor that broadcasts to the scores, or `None`.
-            more: others of `Asked`.
+            more: other arguments of `Asked`.
         """
         kept = keep_scores or self.watcher is not None
         context, scores = self._mix(parts, mask, bias, kept, training, **more)
@@ -111,7 +111,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """Project the heads' `(batch, queries, num_heads, head_dim)` to the output."""
         if head_mask is not None:
             factors = ops.reshape(head_mask, (-1, 1, self.num_heads, 1))
-            # Not in place, where PyTorch has no gradient.
+            # Not in place: PyTorch would have no gradient.
             context = context * ops.cast(factors, context.dtype)
         count = ops.shape(context)[1]
         context = ops.reshape(context, (-1, count, self._inner_dim))
@@ -121,17 +121,14 @@ class MultiHeadAttention(keras.layers.Layer):
         return for_each_head(key, self.num_heads)
 
     def _mix(self, parts, mask, bias, keep_scores, training, **more):
-        """Compute means of values, and their probabilities if asked for.
-
-        The probabilities are `None` where they needn't be computed.
-        """
+        """Compute weighted means of the values, and the probabilities or `None`."""
         asked = self._asked(parts, training, mask, bias, **more)
         if keep_scores:
             return explicit_attention(asked)
         return attend(asked, training and self.recomputes == "attention"), None
 
     def _asked(self, parts, training, mask=None, bias=None, **more):
-        if len({part.dtype for part in parts}) > 1:  # a map of policies parts them
+        if len({part.dtype for part in parts}) > 1:  # by a `DTypePolicyMap`
             parts = [ops.cast(part, self.compute_dtype) for part in parts]
         if bias is not None and len(bias.shape) < 4:
             bias = ops.expand_dims(bias, tuple(range(4 - len(bias.shape))))
@@ -160,8 +157,8 @@ class MultiHeadAttention(keras.layers.Layer):
 class SelfAttention(MultiHeadAttention):
     """Multi-head self-attention with one projection for query, key and value.
 
-    Where nobody asks for the probabilities, it runs a fused kernel of the backend and
-    device, if there is one for what is asked.
+    It runs a fused kernel of the backend and device if there is one for the call's
+    arguments, and computes the probabilities only with `return_scores=True`.
 
     Args:
         num_heads: int.
@@ -170,19 +167,20 @@ class SelfAttention(MultiHeadAttention):
         dropout: float. Dropout rate on the attention probabilities.
         initializer: initializer of the kernels.
         use_bias: bool. Whether the projections have biases.
-        scale: float or `None`. What the scores are multiplied by; `None` means
-            `head_dim ** -0.5`. With another scale the initial query kernel is
-            scaled so that the first scores are of the usual size, as T5's.
-        causal: bool. Whether a token attends to those before it and itself only.
+        scale: float. The factor of the scores; `None` means `head_dim ** -0.5`. For
+            another factor the initial query kernel is scaled, so that the first scores
+            have the usual size, as in T5.
+        causal: bool. Whether a token attends only to itself and the tokens before it.
         num_key_value_heads: int or `None`. Heads of keys and values, see
             `TransformerConfig`; `None` for one for each head.
 
     Call arguments:
         x: float tensor of shape `(batch, length, width)`.
-        attention_mask: bool tensor, true where a key may be attended to, of shape
-            `(batch, length)`, the same for every query (no `length x length`
-            tensor is built unless `causal`), or `(batch, length, length)`; or
-            `VisibleKeys`, which says all, whatever `causal` is.
+        attention_mask: bool tensor, true where a key may be attended to. The shape is
+            `(batch, length)` for a mask that all queries share, or `(batch, length,
+            length)`. The first shape is cheaper: it needs no tensor of all pairs of
+            tokens unless `causal`. A `VisibleKeys` replaces both this mask and the
+            layer's `causal`.
         positions: int tensor of shape `(batch, count)`. Compute the output at
             these positions only.
         head_mask: float tensor of shape `(num_heads,)` or `(batch, num_heads)` that
@@ -190,20 +188,21 @@ class SelfAttention(MultiHeadAttention):
         bias: float tensor that is added to the scores, of a shape that broadcasts to
             `(batch, num_heads, length or count, length)`; see
             `RelativePositionBias`.
-        rotary: pair of float tensors, the positions of `x` by which queries and keys
-            are rotated, see `TransformerStack`.
+        rotary: pair of float tensors, what `positions.rotary_positions` gives for the
+            tokens of `x`. Queries and keys are rotated by it.
         cache: pair of float tensors `(batch, keys, num_heads, head_dim)`, or of
-            `num_key_value_heads`, the keys and values of what came before; `x` are the
-            tokens that follow.
-        cache_index: int scalar, the position of the first token of `x`. Keys from
-            there on are replaced; later ones aren't attended to if `causal`.
+            `num_key_value_heads`: the keys and values of earlier tokens; `x` holds the
+            tokens that follow them.
+        cache_index: int scalar, the position of the first token of `x`. The new keys
+            and values are written into the cache from there on. A `causal` layer
+            doesn't attend to what lies behind them.
         return_scores: bool. Return the attention probabilities as well.
 
     Returns:
-        Float tensor of shape `(batch, length or count, width)`; with
-        `return_scores=True` or a `cache` a tuple of it and the probabilities, of
-        shape `(batch, num_heads, length or count, length)`, float32, and the new
-        cache.
+        Float tensor of shape `(batch, length or count, width)`. With
+        `return_scores=True` or a `cache` a tuple: this tensor; the float32
+        probabilities `(batch, num_heads, length or count, length)`, if wanted; and
+        the new cache, if there is one.
 
     Raises:
         ValueError: for a `num_key_value_heads` that doesn't divide `num_heads`.
@@ -290,10 +289,11 @@ class SelfAttention(MultiHeadAttention):
         return_scores=False,
         training=None,
     ):
-        """Give the outputs of a call, of queries, keys and values, and `VisibleKeys`.
+        """Compute a call's outputs from `parts`: queries, keys and values.
 
         Args:
-            positions: int tensor `(batch, count)`, where queries are, or `None`.
+            keys: `VisibleKeys`.
+            positions: int tensor `(batch, count)`, the queries' positions, or `None`.
         """
         query, key, _ = parts
         mask, added, numbers = keys.mask, keys.added, keys.numbers
@@ -308,7 +308,7 @@ class SelfAttention(MultiHeadAttention):
             added = ops.expand_dims(added, 1)
         whole = positions is None and cache is None
         if not whole:
-            numbers = None  # not one for each query and key
+            numbers = None  # queries and keys have different lengths
         causal = keys.causal and whole and (mask is None or knows_patterns())
         if keys.causal and not causal:
             seen = causal_mask(
@@ -375,7 +375,7 @@ class SelfAttention(MultiHeadAttention):
             bias = ops.cast(layer.bias, self.compute_dtype)
             query, pair = query + bias[:inner], pair + bias[inner:]
         pair = ops.reshape(pair, (batch, length, 2, *groups))
-        # Said, as ONNX can't find it for an empty batch.
+        # The count is given, as ONNX can't infer it for an empty batch.
         query = ops.reshape(query, (batch, ops.shape(positions)[1], *heads))
         return query, pair[:, :, 0], pair[:, :, 1]
 
@@ -388,11 +388,11 @@ class SelfAttention(MultiHeadAttention):
 
 
 def with_rows(cache: Tensor, index: Tensor, rows: Tensor) -> Tensor:
-    """Put rows into a cache, from a place on.
+    """Write new keys or values into a cache.
 
     Args:
         cache: float tensor `(batch, keys, ...)`.
-        index: int scalar, the first place.
+        index: int scalar, the place of the first new one.
         rows: float tensor `(batch, count, ...)`.
 
     Returns:
@@ -400,8 +400,8 @@ def with_rows(cache: Tensor, index: Tensor, rows: Tensor) -> Tensor:
     """
     rows = ops.cast(rows, cache.dtype)
     if keras.backend.backend() == "torch":
-        # Keras's function gives each number four indices of its own, if the place is
-        # a tensor, which takes as long as the attention to the rows.
+        # If `index` is a tensor, Keras's function makes four indices for each number,
+        # which takes as long as the attention itself.
         places = ops.arange(rows.shape[1], dtype="int64") + ops.cast(index, "int64")
         return cache.index_copy(1, places, rows)
     others = (0,) * (len(cache.shape) - 2)

@@ -1,4 +1,4 @@
-"""Which heads of a stack there are, and what multiplies their outputs."""
+"""The attention heads of a stack: pruned, masked and gated."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -20,13 +20,13 @@ from keras_bertfam.types import Config, Mixin, Shape, Tensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class NoAttention(keras.layers.Layer):
-    """What is left of self-attention whose heads are all pruned: the output's bias.
+    """Self-attention whose heads are all pruned: only the output's bias is left.
+
+    The layer takes the call arguments of other attention layers. Its probabilities and
+    cache have zero heads.
 
     Args:
-        use_bias: bool. Whether there is one; without it the output is zeros.
-
-    It takes what other layers of attention take, and gives probabilities and a cache
-    of no heads.
+        use_bias: bool. Whether there is a bias; without it the output is zeros.
 
     Example:
 
@@ -81,24 +81,24 @@ class NoAttention(keras.layers.Layer):
 
 
 class StackHeads(Mixin):
-    """Mixin of a stack of layers whose heads are masked, gated and pruned.
+    """Mixin of a stack whose attention heads can be masked, gated and pruned.
 
     Attributes:
-        pruned_heads: see `checked_pruned_heads`. Heads keep the numbers they had.
+        pruned_heads: see `checked_pruned_heads`. The other heads keep their numbers.
         gates: `HeadGates` or `None`.
     """
 
     pruned_heads: PrunedHeads | None
     gates: HeadGates | None
     _head_mask: Any = None
-    _shared: Callable[[], Any] | None = None  # gives the stack whose heads these are
+    _shared: Callable[[], Any] | None = None  # gives the stack that owns the heads
 
     def _set_heads(self, pruned_heads, num_groups):
-        """Set `pruned_heads` and `gates`, when the stack has its other arguments.
+        """Set `pruned_heads` and `gates`; the stack's other arguments are set before.
 
         Args:
-            pruned_heads: for each layer a list of heads, or `None`.
-            num_groups: int. Groups of layers that share their attention.
+            pruned_heads: a list of heads for each layer, or `None`.
+            num_groups: int. Number of groups of layers that share their attention.
         """
         sizes = (self.num_layers, self.num_heads, num_groups)
         self.pruned_heads = checked_pruned_heads(pruned_heads, *sizes)
@@ -112,9 +112,9 @@ class StackHeads(Mixin):
 
     @contextlib.contextmanager
     def masked_heads(self, head_mask: Tensor) -> Iterator[None]:
-        """Give calls in this context a `head_mask`, those that a task makes as well.
+        """Give all calls in this context a `head_mask`, also calls of a task.
 
-        Functions that were compiled before don't see it.
+        Functions that were compiled before ignore it.
 
         Args:
             head_mask: float tensor `(num_layers, num_heads)` or `(num_layers, batch,
@@ -127,7 +127,7 @@ class StackHeads(Mixin):
             self._head_mask = before
 
     def _mask_of_each(self, head_mask, training):
-        """Make for each layer what multiplies the heads it has left, or `None`."""
+        """Make for each layer the factors of the heads it has left, or `None`."""
         holder = self if self._shared is None else self._shared()
         masks = [mask for mask in (head_mask, holder._head_mask) if mask is not None]
         if not masks and self.gates is None:
@@ -135,7 +135,7 @@ class StackHeads(Mixin):
         mask = ops.ones((self.num_layers, 1, self.num_heads), "float32")
         for given in masks:
             given = ops.cast(given, "float32")
-            # Not in place, where PyTorch broadcasts no further.
+            # Not in place: there PyTorch can't broadcast to a larger shape.
             mask = mask * (
                 given if len(given.shape) == 3 else ops.expand_dims(given, 1)
             )

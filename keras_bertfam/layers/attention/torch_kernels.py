@@ -8,7 +8,7 @@ from keras_bertfam.types import Tensor
 
 
 def hiding_in_torch(mask: Tensor, dtype: Any) -> Tensor:
-    """Do what `hiding` does without numbers from the host, for which GPUs wait."""
+    """Do what `hiding` does, without numbers from the host, which GPUs wait for."""
     import torch
 
     least = -3e4 if dtype == torch.float16 else -1e9
@@ -17,36 +17,38 @@ def hiding_in_torch(mask: Tensor, dtype: Any) -> Tensor:
 
 
 def sdpa_takes(asked: Asked) -> bool:
-    """Tell whether `sdpa` computes what is asked, no slower than the explicit form."""
+    """Tell whether `sdpa` computes this attention, no slower than the explicit form."""
     if asked.window:
         return False
     if asked.dropout is None:
         return True
-    # On CPUs it would draw from PyTorch's generator, one number at a time, and compute
-    # the scores as the explicit form does. `torch.compile` can't set a generator.
+    # With dropout on CPUs, PyTorch's kernel draws from its own generator, one number at
+    # a time, and computes all scores. `torch.compile` can't set that generator.
     import torch
 
     return asked.query.is_cuda and not torch.compiler.is_compiling()
 
 
 def sdpa(asked: Asked) -> Tensor:
-    """Compute by PyTorch's kernel: flash, cuDNN's, memory-efficient or for CPUs.
+    """Compute attention by PyTorch's kernel: flash, cuDNN, memory-efficient or CPU.
 
-    What is dropped follows from the layer's seeds. Flash rounds the rate to 1/256; of
-    cuDNN's bits a few hang together, by which rates in a batch vary twice as much.
+    Dropout follows from the layer's seeds. The flash kernel rounds the rate to 1/256.
+    Some random bits of cuDNN's kernel are correlated: the share of dropped elements
+    varies twice as much between batches.
 
-    Rows that sequences share are computed with a mask. In rows of 512 tokens, of which
-    a token sees 187, kernels for sequences of many lengths gain a sixth of attention's
-    time over cuDNN's, which skips nothing: too little for a second way.
+    Packed rows are computed with a mask. Kernels for sequences of different lengths
+    would skip what the mask hides. In rows of 512 tokens, where a token sees 187, they
+    save a sixth of the attention's time over cuDNN's kernel: too little for a second
+    code path.
 
-    Hidden keys have scores of -1e9, as everywhere here, and not -inf: rows that see no
-    key would be NaN in some kernels.
+    Hidden keys have scores of -1e9, not -inf: with -inf some kernels give NaN for
+    queries that see no key.
     """
     from torch.nn.functional import scaled_dot_product_attention
 
     mask, added, causal = asked.mask, asked.added, asked.causal
     if causal and (mask is not None or asked.bias is not None):
-        # They don't go together.
+        # PyTorch takes a mask or `is_causal`, not both.
         mask, added, causal = whole_mask(asked), None, False
     if added is not None:
         added = added.to(asked.query.dtype)

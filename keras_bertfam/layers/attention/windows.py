@@ -1,4 +1,4 @@
-"""Which keys a query sees within a window cut into blocks, and global tokens."""
+"""Windows of attention that are computed in blocks, and global tokens."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,15 +10,17 @@ from keras_bertfam.types import Tensor
 
 
 def fold(x: Tensor, dilation: int) -> Tensor:
-    """Make every `dilation`-th token of a row a row of its own.
+    """Split each row into `dilation` rows, of every `dilation`-th token each.
 
     Args:
-        x: tensor `(rows, length, ...)`, padded with zeros as needed.
+        x: tensor `(rows, length, ...)`. Zeros are added if `dilation` doesn't divide
+            the length.
         dilation: int.
 
     Returns:
         Tensor `(rows * dilation, ceil(length / dilation), ...)`.
     """
+    # Example: the row 1 2 3 4 5 and a dilation of 2 give the rows 1 3 5 and 2 4 0.
     if dilation == 1:
         return x
     x = _padded(x, 0, -ops.shape(x)[1] % dilation)
@@ -62,6 +64,10 @@ def around_blocks(x: Tensor, size: int) -> Tensor:
     Returns:
         Tensor `(rows, ceil(length / size), 3 * size, ...)`; zeros beyond both ends.
     """
+    # Example: the row 1 2 3 4 5 and blocks of 2 give
+    #   0 0 1 2 3 4
+    #   1 2 3 4 5 0
+    #   3 4 5 0 0 0
     blocks = blocks_of(_padded(x, size, size), size)
     count = -(-ops.shape(x)[1] // size)
     parts = [blocks[:, k : count + k] for k in range(3)]
@@ -69,17 +75,17 @@ def around_blocks(x: Tensor, size: int) -> Tensor:
 
 
 def join_rows(x: Tensor) -> Tensor:
-    """Put the blocks of all rows along one axis: `(rows * blocks, ...)`."""
+    """Join the first two axes: `(rows, blocks, ...)` becomes `(rows * blocks, ...)`."""
     rows, count, *rest = ops.shape(x)
     return ops.reshape(x, (rows * count, *rest))
 
 
 def for_each_block(x: Tensor, count: int | Tensor) -> Tensor:
-    """Repeat what all blocks of a row have, once for each.
+    """Repeat each row's entry once for each of its blocks.
 
     Args:
         x: tensor `(rows, ...)`.
-        count: int, the blocks of a row.
+        count: int, the number of blocks of a row.
 
     Returns:
         Tensor `(rows * count, ...)`.
@@ -96,7 +102,8 @@ def _padded(x, before, after):
     return ops.pad(x, pads)
 
 
-# Rows of more windows are cut into blocks; of shorter ones, all scores are computed.
+# Rows longer than this many windows are cut into blocks; of others all scores are
+# computed.
 _WINDOWS = 2
 
 
@@ -117,21 +124,28 @@ def neighbours_in_rows(
     global_tokens: dict[str, Tensor] | None = None,
     causal: bool = False,
 ) -> Tensor:
-    """Make what is added to all scores of rows: 0 where a key is seen.
+    """Make a float mask that is added to all scores of rows: 0 where a key is seen.
 
     Args:
-        length: int, the tokens of a row.
+        length: int, the number of tokens of a row.
         window: int; 0 for all tokens.
         dilation: sequence of ints, one for each head.
-        dtype: of the result.
+        dtype: dtype of the result.
         padding_mask: bool tensor `(batch, length)`, or `None`.
         sequence_ids: int tensor `(batch, length)`, or `None`.
         global_tokens: dict of tensors, see `tokens_at`, or `None`.
-        causal: bool. Whether only tokens before are seen, and the token itself.
+        causal: bool. Whether a token sees only itself and the tokens before it.
 
     Returns:
         Float tensor `(batch or 1, num_heads or 1, length, length)`.
     """
+    # Example: five tokens, a window of 2 and a dilation of 2. Seen are (1 is 0, and 0 a
+    # large negative number in the result)
+    #   1 0 1 0 0
+    #   0 1 0 1 0
+    #   1 0 1 0 1
+    #   0 1 0 1 0
+    #   0 0 1 0 1
     places = ops.arange(length, dtype="int32")
     apart = ops.abs(ops.expand_dims(places, 1) - ops.expand_dims(places, 0))
     steps = dilation if len({*dilation}) > 1 else dilation[:1]
@@ -169,30 +183,34 @@ def neighbours_in_blocks(
     global_tokens: dict[str, Tensor] | None = None,
     causal: bool = False,
 ) -> Tensor:
-    """Make what is added to the scores of blocks, with the blocks beside them.
+    """Make a float mask for blocks that attend to themselves and the blocks beside.
 
     Args:
-        rows: int, the batch.
-        length: int, the tokens of a row.
-        size: int, of a block, which is how far a token sees on each side.
+        rows: int, the number of rows of the batch.
+        length: int, the number of tokens of a row.
+        size: int. Tokens of a block; a token sees as many on each side.
         step: int, the dilation.
-        dtype: of the result.
+        dtype: dtype of the result.
         padding_mask: bool tensor `(batch, length)`, or `None`.
         sequence_ids: int tensor `(batch, length)`, or `None`.
-        global_tokens: dict of tensors, see `tokens_at`, or `None`. They are seen
-            beside the blocks, and not in them.
-        causal: bool. Whether only tokens before are seen, and the token itself.
+        global_tokens: dict of tensors, see `tokens_at`, or `None`. Each block gets them
+            as `count` more keys, and hides them among its own.
+        causal: bool. Whether a token sees only itself and the tokens before it.
 
     Returns:
-        Float tensor `(batch * step * blocks, 1, size, 3 * size)`, with global tokens
-        `3 * size + count`.
+        Float tensor `(batch * step * blocks, 1, size, 3 * size)`; with global tokens
+        the last axis has `3 * size + count`.
     """
+    # Example: rows of five tokens and blocks of 2. The keys of the first block are
+    # 0 0 1 2 3 4 (0 is none), and its two queries, 1 and 2, see
+    #   0 0 1 1 1 0
+    #   0 0 1 1 1 1
     there = ops.ones((rows, length), "bool")
     if padding_mask is not None:
         there = ops.logical_and(there, padding_mask)
     if global_tokens is not None:
         there = ops.logical_and(there, ops.logical_not(global_tokens["here"]))
-    # Numbers, not truths, since these can be padded on each backend.
+    # int32, not bool: not every backend can pad bools.
     keys = around_blocks(fold(ops.cast(there, "int32"), step), size)
     near = ops.arange(3 * size, dtype="int32") - ops.expand_dims(
         ops.arange(size, dtype="int32"), 1
@@ -230,14 +248,16 @@ def tokens_at(positions: Tensor, length: int | Tensor) -> dict[str, Tensor]:
     """Describe global tokens that are given by their positions.
 
     Args:
-        positions: int tensor `(batch, count)`; -1 for none.
-        length: int, the tokens of a row.
+        positions: int tensor `(batch, count)`; -1 for an empty slot.
+        length: int, the number of tokens of a row.
 
     Returns:
-        Dict of `positions` int and `valid` bool, `(batch, count)`, the slots of global
-        tokens, and of `here` bool and `slots` int, `(batch, length)`: which tokens are
-        global, and the slot of each.
+        Dict of four tensors. Of shape `(batch, count)`: `positions`, int, and `valid`,
+        bool and false for an empty slot. Of shape `(batch, length)`: `here`, bool,
+        which tokens are global; and `slots`, int, the slot of each of these.
     """
+    # Example: positions 0, 3, -1 in rows of five tokens: `positions` 0 3 0, `valid`
+    # 1 1 0, `here` 1 0 0 1 0 and `slots` 0 0 0 1 0.
     positions = ops.cast(positions, "int32")
     valid = positions >= 0
     places = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
@@ -255,11 +275,13 @@ def tokens_of_mask(mask: Tensor, most: int) -> dict[str, Tensor]:
 
     Args:
         mask: bool tensor `(batch, length)`.
-        most: int. The first so many of a row have slots.
+        most: int. Number of slots; a row's further global tokens have none.
 
     Returns:
         What `tokens_at` gives.
     """
+    # Example: a mask 1 0 0 1 0 and 3 slots: `positions` 0 3 0, `valid` 1 1 0, `here`
+    # 1 0 0 1 0 and `slots` 0 0 0 1 1. Slots of other tokens mean nothing.
     length = ops.shape(mask)[1]
     places = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
     order = ops.sort(ops.where(mask, places, length), axis=1)[:, :most]
@@ -274,9 +296,9 @@ def tokens_of_mask(mask: Tensor, most: int) -> dict[str, Tensor]:
 
 
 def with_nan_for_too_many(x: Tensor, mask: Tensor, most: int) -> Tensor:
-    """Make the states of rows with more than `most` global tokens NaN.
+    """Turn the states of rows with more than `most` global tokens into NaN.
 
-    What is compiled can't raise an error.
+    NaN shows the error, because compiled code can't raise one.
     """
     count = ops.sum(ops.cast(mask, "int32"), axis=1)
     added = ops.where(count > most, float("nan"), 0.0)
@@ -289,11 +311,11 @@ def keys_seen_by(
     padding_mask: Tensor | None = None,
     sequence_ids: Tensor | None = None,
 ) -> Tensor:
-    """Make what is added to the scores of global tokens.
+    """Make a float mask for the queries of global tokens.
 
     Returns:
-        Float tensor `(batch, 1, count, length)`: 0 at tokens that aren't padding, of
-        the same sequence.
+        Float tensor `(batch, 1, count, length)`: 0 for keys that aren't padding and
+        are of the global token's sequence.
     """
     here = ops.expand_dims(tokens["here"], 1)
     seen = ops.ones_like(here)

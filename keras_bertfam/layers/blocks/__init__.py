@@ -1,4 +1,4 @@
-"""Transformer blocks, and what they are made of beside attention."""
+"""Transformer blocks and their parts, except attention."""
 
 from typing import TYPE_CHECKING
 

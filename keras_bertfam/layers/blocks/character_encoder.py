@@ -1,4 +1,4 @@
-"""Words as vectors, from their characters: convolutions and highways."""
+"""Word vectors from characters: convolutions and highways."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,9 +12,9 @@ from keras_bertfam.types import Config, Shape, Tensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class Highway(keras.layers.Layer):
-    """`g * relu(W x + b) + (1 - g) * x`, with `g = sigmoid(W' x + b')`.
+    """Highway layer: `g * relu(W x + b) + (1 - g) * x`, with `g = sigmoid(W' x + b')`.
 
-    The bias of the gate begins at -2, so that most of `x` goes through.
+    The gate's bias `b'` begins at -2, so that at first most of `x` goes through.
 
     Returns:
         Float tensor of the shape of its input.
@@ -60,13 +60,17 @@ class Highway(keras.layers.Layer):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class CharacterEncoder(keras.layers.Layer):
-    """ELMo's: embeddings, convolutions of several widths, maximum, highways.
+    """ELMo's character encoder: from the characters of words to a vector for each word.
+
+    Its parts are an embedding of characters, convolutions of several widths, the
+    maximum over the characters of a word, highway layers and a projection.
 
     Args:
         num_characters: int. Ids are 1 to `num_characters`, and 0 is padding.
-        embedding_dim: int.
-        filters: sequence of `(width, count)`.
-        num_highways: int.
+        embedding_dim: int. Width of a character's vector.
+        filters: sequence of pairs `(width, count)`: `count` filters that span `width`
+            characters.
+        num_highways: int. Number of highway layers.
         output_dim: int. Width of a word's vector.
 
     Call arguments:
@@ -145,7 +149,7 @@ class CharacterEncoder(keras.layers.Layer):
         batch, words, _ = ops.shape(ids)
         ids = ops.reshape(ids, (-1, ids.shape[2]))
         table = ops.cast(ops.convert_to_tensor(self.embeddings), self.compute_dtype)
-        # A row of zeros for padding. The gradient of a concatenation is dense.
+        # Padding gets a row of zeros. The gradient of a concatenation is dense.
         table = ops.concatenate([ops.zeros_like(table[:1]), table], axis=0)
         x = ops.take(table, ids, axis=0)
         found = [ops.max(layer(x), axis=1) for layer in self.convolutions]

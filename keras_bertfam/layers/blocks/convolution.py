@@ -19,13 +19,13 @@ from keras_bertfam.types import Config, Initializer, Shape, Tensor
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class EmbeddingConvolution(keras.layers.Layer):
-    """Adds what neighbouring tokens' embeddings say to the states of the first block.
+    """DeBERTa's convolution over the embeddings, added to the first block's states.
 
-    `norm(states + activation(dropout(convolution(embeddings))))`. Padding is left out,
-    and so are the tokens of other sequences in a packed row.
+    The output is `norm(states + activation(dropout(convolution(embeddings))))`, and
+    zeros for padding. In a packed row the convolution stays within a sequence.
 
     Args:
-        kernel_size: int. Odd number of tokens, half of the others on each side.
+        kernel_size: int. Odd number of tokens: a token, and equally many on both sides.
         activation: see `FeedForward`.
         dropout: float.
         layer_norm_epsilon: float.
@@ -34,16 +34,18 @@ class EmbeddingConvolution(keras.layers.Layer):
     Call arguments:
         states: float tensor of shape `(batch, length or count, width)`, the output of
             the first block.
-        embeddings: float tensor of shape `(batch, length, width)`, its input.
+        embeddings: float tensor of shape `(batch, length, width)`, the input of the
+            first block.
         padding_mask: bool tensor `(batch, length)`, false for padding, or `None`.
         sequence_ids: int tensor `(batch, length)`, or `None`.
-        positions: int tensor `(batch, count)`, where the `states` are, or `None`.
+        positions: int tensor `(batch, count)`, the positions of the `states` if these
+            are of some tokens only, or `None`.
 
     Returns:
         Float tensor of the shape of `states`.
 
-    Reference: the released code of [DeBERTa](https://github.com/microsoft/DeBERTa), of
-    its second version.
+    Reference: the released code of [DeBERTa](https://github.com/microsoft/DeBERTa),
+    second version.
 
     Example:
 
@@ -98,7 +100,7 @@ class EmbeddingConvolution(keras.layers.Layer):
         training: bool | None = None,
     ) -> Tensor:
         x = flat_dense(self.dense, self._neighbours(embeddings, sequence_ids))
-        x = ops.cast(x, states.dtype)  # a map of policies may part them
+        x = ops.cast(x, states.dtype)  # a `DTypePolicyMap` can make them differ
         kept = None
         if padding_mask is not None:
             kept = ops.expand_dims(ops.cast(padding_mask, x.dtype), -1)
@@ -117,7 +119,7 @@ class EmbeddingConvolution(keras.layers.Layer):
         parts = [padded[:, k : k + length] for k in range(self.kernel_size)]
         if sequence_ids is not None:
             ids = ops.cast(sequence_ids, "int32")
-            # A number that no sequence has, as no neighbour is out there.
+            # -1 is no sequence's number: beyond the ends there is no neighbour.
             there = ops.pad(ids, [[0, 0], [half, half]], constant_values=-1)
             same = [there[:, k : k + length] == ids for k in range(self.kernel_size)]
             parts = [

@@ -1,4 +1,4 @@
-"""How dense layers are applied to `(batch, length, width)` tensors."""
+"""Dense layers applied to `(batch, length, width)` tensors."""
 
 from collections.abc import Callable
 
@@ -29,10 +29,10 @@ def flat_dense(layer: keras.layers.Dense, x: Tensor) -> Tensor:
 
 
 def _is_plain(layer, x):
-    """Tell whether PyTorch can compute a dense layer as one product with its bias.
+    """Tell whether PyTorch can compute a dense layer's product and bias in one call.
 
-    Keras adds the bias in a pass of its own, and what it does around a call takes as
-    long as a GPU takes for the product.
+    Keras adds the bias in a separate pass, and the Python code around its call takes
+    as long as the product on a GPU.
     """
     return (
         keras.backend.backend() == "torch"
@@ -49,7 +49,7 @@ def _is_plain(layer, x):
 def _with_bias(layer, x):
     import torch
 
-    # Cast here, as a layer's own scope would.
+    # Cast the weights here, since the layer's own autocast scope is skipped.
     weights = layer.kernel, layer.bias
     kernel, bias = (weight.value.to(x.dtype) for weight in weights)
     flat = torch.addmm(bias, x.reshape(-1, x.shape[-1]), kernel)
@@ -73,10 +73,10 @@ def take_positions(x: Tensor, positions: Tensor) -> Tensor:
 
 
 def get_activation(name: str | None) -> Callable[[Tensor], Tensor]:
-    """Find an activation by name; `"gelu"` is the erf form, `"gelu_tanh"` the other.
+    """Find an activation by name.
 
-    The two differ by up to 5e-4, which is enough to tell a checkpoint of one
-    from the other.
+    `"gelu"` is the exact form with erf, `"gelu_tanh"` its approximation by tanh. They
+    differ by up to 5e-4, so a checkpoint needs the one that it was trained with.
 
     Raises:
         ValueError: for another name.

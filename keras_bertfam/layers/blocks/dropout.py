@@ -19,7 +19,7 @@ _SEED_STRIDES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D)
 
 
 def _bits_dtype():
-    # PyTorch has no arithmetic on uint32; TensorFlow runs int32 on the host.
+    # PyTorch can't calculate with uint32; TensorFlow computes int32 on the CPU.
     return "int32" if keras.backend.backend() == "torch" else "uint32"
 
 
@@ -51,7 +51,7 @@ def _mix(x, key=None):
 
 
 def _key_on_host(seed):
-    """Make the key of `hash_bits` for a seed of two ints, and the one made of it."""
+    """Mix a seed of two ints to the two keys that `hash_bits` uses."""
 
     def mixed(x):
         x ^= x >> 16
@@ -68,18 +68,19 @@ def _key_on_host(seed):
 
 
 class SeedsOfGraph:
-    """The seeds of the dropouts in a graph of PyTorch, which is computed many times.
+    """The seeds of all dropouts in a recorded graph of PyTorch that runs many times.
 
-    What seeds are mixed to is an input of the graph. It is drawn anew before each time,
-    by the same layers in the same order as a step without a graph draws.
+    The keys, which are mixed from seeds, are an input of the graph. `draw` makes new
+    ones before each run. The same layers draw in the same order as in a step without a
+    graph.
 
     Args:
-        keys: int32 tensor `(most, 2)`, by which the graph is recorded.
+        keys: int32 tensor `(most, 2)`, the input with which the graph is recorded.
 
     Attributes:
-        layers: the `Dropout` of each row of keys that the graph reads.
-        seeding: the layer whose seed the generator of a GPU gets, if a kernel draws
-            from it.
+        layers: list of `Dropout`: the layer of each row of keys.
+        seeding: the layer whose seed the GPU's generator gets, if a kernel draws from
+            that generator, else `None`.
     """
 
     def __init__(self, keys: Tensor) -> None:
@@ -89,14 +90,14 @@ class SeedsOfGraph:
         self.seeding: Dropout | None = None
 
     def add(self, layer: "Dropout") -> "_Key":
-        """Give the seed of a layer's next call in the graph."""
+        """Give the keys of a layer's next call in the graph."""
         row = self._keys[len(self.layers)]
         self.layers.append(layer)
         return _Key(row[0], row[1])
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[None]:
-        """Let all dropouts take their seeds from here."""
+        """Let all dropouts in this context take their seeds from here."""
         token = _graph.set(self)
         try:
             yield
@@ -104,7 +105,7 @@ class SeedsOfGraph:
             _graph.reset(token)
 
     def draw(self) -> np.ndarray:
-        """Draw the keys of the next time, int32 `(most, 2)`."""
+        """Draw the keys of the graph's next run, int32 `(most, 2)`."""
         keys = np.zeros((self._count, 2), "int32")
         for row, layer in zip(keys, self.layers, strict=False):
             row[:] = [_signed(word) for word in _key_on_host(layer.next_seed())]
@@ -117,7 +118,7 @@ _graph: contextvars.ContextVar[SeedsOfGraph | None] = contextvars.ContextVar(
 
 
 class _Key:
-    """A seed that `_key_on_host` has mixed, as two tensors of a graph."""
+    """The two keys of `_key_on_host`, as tensors of a graph."""
 
     def __init__(self, first, second):
         self.words = first, second
@@ -133,9 +134,9 @@ def hash_bits(count: int | Tensor, seed: Any) -> Tensor:
     Args:
         count: int. How many integers.
         seed: integer tensor of shape `(2,)`, such as
-            `keras.random.SeedGenerator.next()` returns; or under PyTorch a pair of
-            ints, or what a graph has of it. Every replica of a `tf.distribute`
-            strategy gets integers of its own.
+            `keras.random.SeedGenerator.next()` returns. With PyTorch also a pair of
+            ints, or the keys of a graph. Every replica of a `tf.distribute` strategy
+            gets different integers for the same seed.
 
     Returns:
         Integer tensor of shape `(count,)`, 32 bits wide.
@@ -161,7 +162,7 @@ def hash_bits(count: int | Tensor, seed: Any) -> Tensor:
 
 
 def _mix_in_place(x, key):
-    """Do `_mix` in place: PyTorch's eager operations wait longest for memory."""
+    """Do `_mix` in place: PyTorch's eager operations spend most time on memory."""
 
     def shift_xor(x, bits):
         return x.bitwise_xor_((x >> bits).bitwise_and_((1 << (32 - bits)) - 1))
@@ -172,7 +173,11 @@ def _mix_in_place(x, key):
 
 
 def _kept(bits, size, dropped):
-    """Tell which of `size` elements stay, by the low halves and then the high ones."""
+    """Tell which of `size` elements stay.
+
+    The low 16 bits of each integer decide over the first half of the elements, the high
+    16 bits over the second.
+    """
     if keras.backend.backend() == "torch":
         kept = bits.new_empty(2 * len(bits), dtype=bool)
         kept[: len(bits)] = (bits & 0xFFFF) >= dropped
@@ -185,10 +190,11 @@ def _kept(bits, size, dropped):
 
 
 class _SeedAgain:
-    """The seeds of a computation that is repeated, from a given one on.
+    """The seeds of a layer's calls in a computation that is repeated.
 
-    What calls a layer several times, as attention of global tokens does, gets other
-    seeds for the later calls, and the same ones each time that all is repeated.
+    The first call gets the given seed, and later calls other ones: attention with
+    global tokens, for example, calls its dropout twice. A repetition gets the same
+    seeds again.
     """
 
     def __init__(self, seed):
@@ -206,22 +212,23 @@ class _SeedAgain:
 
 
 class _SeedOnHost:
-    """A `SeedGenerator`'s seeds as Python's ints, under PyTorch.
+    """A `SeedGenerator`'s seeds as Python ints, with PyTorch.
 
-    To read them from a GPU is to wait for all that it has to do, so they are read once
-    and then counted here as well. PyTorch numbers the changes of a tensor, by which it
-    is seen when another has changed the state, as a checkpoint does.
+    Reading a seed from a GPU waits until the GPU has finished all its work. So the
+    state is read once and then also counted here. PyTorch counts the changes of each
+    tensor; this tells when something else, such as a loaded checkpoint, has changed the
+    state.
     """
 
     def __init__(self):
         self._state = self._change = self._seed = self._one = None
 
     def next(self, generator):
-        """Give a pair of ints, or `generator.next()` where there are none yet."""
+        """Give a pair of ints, or `generator.next()` if the state has no values yet."""
         import torch
 
         state = generator.state.value
-        # Tensors without values, and graphs whose seeds come with each call.
+        # Meta tensors have no values; in graphs the seeds come with each call.
         if type(state) is not torch.nn.Parameter or state.is_meta:
             return generator.next()
         if torch.compiler.is_compiling():
@@ -238,7 +245,7 @@ class _SeedOnHost:
 
 
 def _on_gpu(x):
-    """Tell whether a tensor of PyTorch is on a GPU, and not in a compiled graph."""
+    """Tell whether a tensor of PyTorch is on a GPU and isn't being compiled."""
     import torch
 
     return x.is_cuda and _graph.get() is None and not torch.compiler.is_compiling()
@@ -247,17 +254,17 @@ def _on_gpu(x):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class Dropout(keras.layers.Layer):
-    """Dropout with cheap random bits, the same under every backend and compiler.
+    """Dropout with cheap random bits that are the same on every backend.
 
-    Sixteen bits of a counter-based hash decide over each element, which costs
-    a fraction of a stateful or threefry generator: on two CPU cores a whole
-    pre-training step gets about 1.16 times faster. The rate is rounded to a
-    multiple of 1/65536 and kept elements are scaled by exactly the inverse of
-    the rounded keep probability, so the expectation is exact.
+    Sixteen bits of a counter-based hash decide over each element. This costs a fraction
+    of a stateful or threefry generator: on two CPU cores a whole pre-training step is
+    about 1.16 times as fast. The rate is rounded to a multiple of 1/65536. Kept
+    elements are scaled by the inverse of the rounded keep probability, so the
+    expectation is exact.
 
-    On GPUs under PyTorch, which has no compiler to join the hash's steps, its own
-    kernel drops elements: by other bits, that follow from the same seeds, so that a
-    run which is resumed drops what it would have dropped.
+    On GPUs with PyTorch, PyTorch's own kernel drops elements, because no compiler joins
+    the hash's steps there. Its bits differ from the hash's, but follow from the same
+    seeds: a resumed run drops the same elements as an uninterrupted one.
 
     Args:
         rate: float in `[0, 1)`. Share of the elements set to zero.
@@ -291,14 +298,14 @@ class Dropout(keras.layers.Layer):
         return self._rate
 
     def __call__(self, inputs: Tensor, training: bool | None = None) -> Tensor:
-        # Under PyTorch every step calls every layer anew, and what Keras does around a
-        # call takes longer than to drop: a GPU waits for it.
+        # PyTorch runs Keras's code around each call in every step. That takes longer
+        # than the dropout itself, and a GPU waits for it.
         if training is not None and self._is_plain(inputs):
             return self.call(inputs, training)
         return super().__call__(inputs, training=training)
 
     def _is_plain(self, inputs):
-        """Tell whether Keras would give `call` the inputs of PyTorch as they are."""
+        """Tell whether Keras would pass PyTorch's inputs to `call` unchanged."""
         if keras.backend.backend() != "torch":
             return False
         import torch
@@ -339,7 +346,7 @@ class Dropout(keras.layers.Layer):
 
     @contextlib.contextmanager
     def drops_by(self, seed: Any) -> Iterator[None]:
-        """Let calls drop by a seed that was drawn before, as often as they are made.
+        """Let all calls in this context drop by a seed that was drawn before.
 
         Args:
             seed: what `next_seed` gave.
@@ -352,10 +359,9 @@ class Dropout(keras.layers.Layer):
 
     @contextlib.contextmanager
     def generator_of(self, device: Any) -> Iterator[None]:
-        """Let PyTorch's kernels of a GPU draw by the layer's next seed.
+        """Seed the GPU's generator, from which PyTorch's kernels draw.
 
-        Kernels take no generator, so the GPU's own one is seeded. It is as it was
-        afterwards.
+        The kernels take no other generator. Its state is restored afterwards.
 
         Args:
             device: `torch.device`.
@@ -364,7 +370,7 @@ class Dropout(keras.layers.Layer):
 
         graph = _graph.get()
         if graph is not None:
-            # The whole graph draws by the seed of one layer.
+            # One layer's seed serves the whole graph.
             graph.seeding = self
             yield
             return

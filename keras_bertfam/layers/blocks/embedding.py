@@ -16,14 +16,14 @@ from keras_bertfam.types import Config, Initializer, Shape, Tensor
 class TokenEmbedding(keras.layers.ReversibleEmbedding):
     """`keras.layers.ReversibleEmbedding` whose gradient is dense.
 
-    TensorFlow gives the gradient of a lookup as `IndexedSlices`, which is slow
-    or fails under `tf.distribute`, and is added to the dense gradient of a tied
-    output projection anyway. Takes and returns what the base class does.
+    TensorFlow gives the gradient of a lookup as `IndexedSlices`, which is slow or fails
+    under `tf.distribute`. A tied output projection adds a dense gradient to it anyway.
+    Calls are those of the base class.
 
     Args:
         *args: as in the base class.
-        reverse_initializer: initializer of the output table of `tie_weights=False`;
-            `None` for that of the other.
+        reverse_initializer: initializer of the output table if `tie_weights=False`;
+            `None` stands for the input table's initializer.
         **kwargs: as in the base class.
 
     Example:
@@ -55,7 +55,7 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
 
     def add_weight(self, *args: Any, **kwargs: Any) -> Any:
         own, name = self.reverse_initializer, kwargs.get("name")
-        quantized = kwargs.get("dtype") is not None  # and 0, until it is loaded
+        quantized = kwargs.get("dtype") is not None  # holds 0 until it is loaded
         if name == "reverse_embeddings" and own is not None and not quantized:
             kwargs["initializer"] = own
         return super().add_weight(*args, **kwargs)
@@ -73,10 +73,10 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
     ) -> None:
         if self.computed is not None:
             raise ValueError(
-                "A backbone must have tables of its own to be quantised: "
-                "`copy_discriminator()` of its task gives it with them."
+                "A backbone that reads another model's tables can't be quantised. "
+                "`copy_discriminator()` of its task makes a copy with its own tables."
             )
-        # Keras leaves out subclasses, whose `call` it doesn't know.
+        # With type_check=True Keras refuses subclasses, whose `call` it doesn't know.
         super().quantize(mode, type_check=False, config=config)
 
     def quantized_build(
@@ -84,7 +84,7 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
     ) -> None:
         super().quantized_build(embeddings_shape, mode, config)
         if mode == "int4" and config is None:
-            # Keras would round the inputs of a layer that is loaded, and of no other.
+            # Without this Keras would round the inputs of loaded layers only.
             self.inputs_quantizer = None
 
     def get_config(self) -> Config:
@@ -100,7 +100,7 @@ class _Tables(keras.layers.Layer):
         self._shapes = {name: (count, dim) for name, count in rows.items() if count}
         self._initializer = initializer
         self.own = {}
-        # Functions by the names of tables that they give in place of the weights.
+        # From a table's name to a function that computes it in place of the weight.
         self.computed = {}
 
     def build(self, input_shape=None):
@@ -136,19 +136,19 @@ class _Tables(keras.layers.Layer):
 class EncoderEmbedding(keras.layers.Layer):
     """Sum of token, position, segment and language embeddings, then norm and dropout.
 
-    With `embedding_dim` other than `hidden_dim` the tables are factorised: the
-    sum is normalised at `embedding_dim` and then projected, with a bias
-    (ALBERT, section 3.1; ELECTRA, section 3.2).
+    If `embedding_dim` differs from `hidden_dim`, the tables are factorised: the sum has
+    width `embedding_dim`, is normalised, and is then projected to `hidden_dim`, with a
+    bias (ALBERT, section 3.1; ELECTRA, section 3.2).
 
     Args:
         config: `TransformerConfig`.
         initializer: initializer of every table and kernel.
-        reverse_initializer: initializer of the output table of
-            `tie_embeddings=False`; `None` for `initializer`.
-        shared: dict or `None`. Parts of another `EncoderEmbedding` to use in place
-            of new ones: any of `token_embedding`, `tables` (of positions, segments
-            and languages) and `norm`. No part of the config: loaded alone, this layer
-            has parts of its own.
+        reverse_initializer: initializer of the output table if the config has
+            `tie_embeddings=False`; `None` stands for `initializer`.
+        shared: dict or `None`. Parts of another `EncoderEmbedding` that this one uses
+            in place of new ones: any of `token_embedding`, `tables` (of positions,
+            segments and languages) and `norm`. `get_config()` leaves them out: a layer
+            that is made from the config has parts of its own.
 
     Call arguments:
         token_ids: int tensor of shape `(batch, length)`.
@@ -158,7 +158,7 @@ class EncoderEmbedding(keras.layers.Layer):
         language_ids: int tensor of shape `(batch, length)`, -1 for no language, as
             it is for all if missing.
         padding_mask: bool tensor of shape `(batch, length)`, false for padding, or
-            `None`. `disentangled` encoders have zeros there.
+            `None`. Encoders whose config has `disentangled` embed padding as zeros.
 
     Returns:
         Float tensor of shape `(batch, length, hidden_dim)`.
@@ -298,11 +298,15 @@ class EncoderEmbedding(keras.layers.Layer):
             )
 
     def position_vectors(self, token_ids: Tensor, position_ids: Tensor | None) -> Any:
-        """Look up the vectors of positions, `(length, width)` if these are the usual.
+        """Look up the vectors of positions.
 
         Args:
             token_ids: see the call.
             position_ids: see the call.
+
+        Returns:
+            Float tensor `(batch, length, width)`; `(length, width)` without
+            `position_ids`, for the positions `0, 1, 2, ...`.
         """
         table = ops.cast(self.position_table, self.compute_dtype)
         if position_ids is None:
@@ -313,7 +317,7 @@ class EncoderEmbedding(keras.layers.Layer):
 
     def _segments(self, segment_ids):
         table = ops.cast(self.segment_table, self.compute_dtype)
-        # RoBERTa's checkpoints have one row, for both segments of a pair.
+        # RoBERTa's checkpoints have one segment, also for pairs.
         if segment_ids is None or self.config.num_segments == 1:
             return table[0]
         return _rows_of(table, segment_ids, self.compute_dtype)
@@ -334,7 +338,7 @@ class EncoderEmbedding(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: Config) -> Self:
         settings, others = take_settings(config)
-        # Written before layers had a whole config.
+        # Older files have single settings in place of a whole config.
         if not others.pop("learned_positions", True):
             settings["rotary_base"] = 10_000.0
         return cls(TransformerConfig.of_part(**settings), **others)

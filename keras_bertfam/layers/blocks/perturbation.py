@@ -1,4 +1,4 @@
-"""Embeddings that are moved a little, for adversarial training."""
+"""Perturbed embeddings, for adversarial training."""
 
 import contextlib
 import contextvars
@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_bertfam.types import Tensor
 
-# The layer that is moved, and by what.
+# The layer whose embeddings are moved, and the perturbation.
 _current: contextvars.ContextVar[tuple[Any, Tensor] | None] = contextvars.ContextVar(
     "perturbation", default=None
 )
@@ -17,12 +17,12 @@ _current: contextvars.ContextVar[tuple[Any, Tensor] | None] = contextvars.Contex
 
 @contextlib.contextmanager
 def perturbing(layer: Any, delta: Tensor) -> Iterator[None]:
-    """Let a layer move what it embeds, in calls that are made in this context.
+    """Let a layer move its embeddings, in all calls in this context.
 
     Args:
         layer: `EncoderEmbedding` or `TokenEmbedding`.
-        delta: float tensor `(batch, length, embedding_dim)`. A vector's numbers are
-            moved by so many times their deviation; see `perturbed`.
+        delta: float tensor `(batch, length, embedding_dim)`, in units of each vector's
+            standard deviation; see `perturbed`.
     """
     token = _current.set((layer, ops.convert_to_tensor(delta, "float32")))
     try:
@@ -32,16 +32,19 @@ def perturbing(layer: Any, delta: Tensor) -> Iterator[None]:
 
 
 def perturbed(layer: Any, x: Tensor) -> Tensor:
-    """Move the embeddings of a layer, if it is asked for by `perturbing`.
+    """Move a layer's embeddings, inside `perturbing` for this layer.
 
-    What comes out is `stop_gradient(x) + deviation * delta`, with the deviation of each
-    vector. A norm that follows makes of it what it would make of the normalised vector
-    and `delta`, as in the reference; and where none follows, what is moved has its own
-    scale.
+    The result is `stop_gradient(x) + deviation * delta`, where `deviation` is the
+    standard deviation of each vector's numbers. If a layer norm follows, its output is
+    the one for the normalised vector plus `delta`, as in the reference. If none
+    follows, the perturbation still has the vector's scale.
 
     Args:
-        layer: the layer.
+        layer: the layer that calls.
         x: float tensor `(batch, length, embedding_dim)`.
+
+    Returns:
+        Float tensor of that shape: `x` itself outside of `perturbing`.
 
     Reference: DeBERTa's code, sift.py.
     """

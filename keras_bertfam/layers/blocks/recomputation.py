@@ -1,9 +1,9 @@
-"""What is computed again for the gradient, in place of being kept until then.
+"""Recomputation for the gradient, which saves memory.
 
-A step keeps what each operation of the forward pass gave until the gradient has used
-it: for 12 layers of attention with dropout, 12 times the probabilities of all pairs of
-tokens. Of a part that is recomputed it keeps the inputs only, and computes the part
-once more when its gradient's turn comes.
+A training step keeps the results of each operation until the gradient has used them.
+For 12 layers of attention with dropout these are 12 times the probabilities of all
+pairs of tokens. Of a part that is recomputed the step keeps only the inputs. It
+computes the part a second time when it computes the part's gradient.
 """
 
 import contextlib
@@ -20,16 +20,17 @@ RECOMPUTED = ("none", "attention", "block")
 
 
 def recomputed(call: Callable[..., Any], layers: Iterable[Any]) -> Callable[..., Any]:
-    """Make a function whose inner values are computed again for its gradient.
+    """Make a function that is computed again for its gradient.
 
-    Keras's own `keras.remat` knows nothing of dropout. Under TensorFlow and PyTorch
-    other elements would be dropped the second time, and the gradient be wrong; JAX
-    stops at a seed that is changed inside. So seeds are drawn outside.
+    Dropout drops the same elements both times, since its seeds are drawn outside of the
+    function. Keras's own `keras.remat` ignores dropout: with TensorFlow and PyTorch the
+    second computation would drop other elements, and the gradient would be wrong; JAX
+    raises an error for a seed that changes inside.
 
     Args:
-        call: function of any nest of tensors and other values, to a tensor or a tuple
-            of tensors.
-        layers: the layers that it calls, whose dropouts drop the same both times.
+        call: function of any nest of tensors and other values. It returns a tensor or a
+            tuple of tensors.
+        layers: the layers that `call` calls.
 
     Returns:
         Function of the same arguments.
@@ -62,8 +63,9 @@ def recomputed(call: Callable[..., Any], layers: Iterable[Any]) -> Callable[...,
 
 
 def _is_value(leaf):
-    # TensorFlow finds variables by itself, and would count the gradient twice; it
-    # multiplies what it is given, which masks can't be.
+    # Variables stay out: TensorFlow finds them by itself, and would count their
+    # gradients twice. Masks stay out: TensorFlow multiplies its inputs, and a bool
+    # can't be multiplied.
     if not ops.is_tensor(leaf) or isinstance(leaf, keras.Variable):
         return False
     return keras.backend.is_float_dtype(keras.backend.standardize_dtype(leaf.dtype))
@@ -75,8 +77,8 @@ def _remat(function):
     import torch.utils.checkpoint
 
     def run(*args):
-        # Nothing here draws from PyTorch's own generators, whose states it would read
-        # from a GPU.
+        # Nothing here draws from PyTorch's own generators. To preserve their states
+        # PyTorch would have to read them from a GPU.
         return torch.utils.checkpoint.checkpoint(
             function, *args, use_reentrant=False, preserve_rng_state=False
         )
@@ -85,14 +87,14 @@ def _remat(function):
 
 
 def set_recomputation(model: keras.Model, part: str) -> None:
-    """Say which part of each block a model's training step computes twice.
+    """Choose which part of each block a model's training step computes twice.
 
     Args:
         model: `keras.Model`.
         part: one of `RECOMPUTED`.
 
     Raises:
-        ValueError: for another part, or a model that has no such part.
+        ValueError: for another part, or a model without Transformer blocks.
     """
     if part not in RECOMPUTED:
         raise ValueError(

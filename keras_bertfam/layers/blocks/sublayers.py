@@ -1,4 +1,4 @@
-"""The two sub-layers of a Transformer block, and what goes around each."""
+"""The feed-forward sub-layer, norms and residual connections of a block."""
 
 import functools
 from typing import Any, Self
@@ -28,10 +28,10 @@ class FeedForward(keras.layers.Layer):
         dropout: float. Dropout rate between the two dense layers.
         use_bias: bool. Whether the dense layers have biases.
         gated: bool. Multiply the activations by a second, linear projection
-            ([Shazeer, 2020](https://arxiv.org/abs/2002.05202)). The two are one
-            dense layer, `gated_intermediate`, the activated half first.
-        wide_output: bool. Whether the second dense layer is float32 where the others
-            are float16, as in T5, whose states are large.
+            ([Shazeer, 2020](https://arxiv.org/abs/2002.05202)). Both projections are
+            one dense layer, `gated_intermediate`, with the activated half first.
+        wide_output: bool. Whether the second dense layer computes in float32 if the
+            layer's dtype is float16. T5 needs it, because its states are large.
 
     Example:
 
@@ -76,7 +76,7 @@ class FeedForward(keras.layers.Layer):
             return layer
 
         width = input_shape[-1]
-        # Under names of their own, by which checkpoints tell them apart.
+        # Different names, so that checkpoints tell the two kinds apart.
         if self.gated:
             units = 2 * self.intermediate_dim
             self.gated_intermediate = dense(units, width, "gated_intermediate")
@@ -115,16 +115,17 @@ class FeedForward(keras.layers.Layer):
 
 
 def is_wide(norm: str, dtype: str) -> bool:
-    """Tell whether states are float32 where sub-layers compute in float16.
+    """Tell whether states are float32 although sub-layers compute in float16.
 
-    In T5, whose norm is `"rms"`, it is beyond float16's range. So its code in
-    `transformers` has float32 for the second matrix, and so for all that comes after.
+    This is so in T5, whose norm is `"rms"`: its states exceed float16's range.
+    `transformers` computes T5's second feed-forward matrix in float32 for this reason,
+    and so all states after it.
     """
     return norm == "rms" and dtype == "float16"
 
 
 def in_range(x: Tensor) -> Tensor:
-    """Cast float16 to float32; an infinity becomes the largest number of float16."""
+    """Cast float16 to float32; infinities become float16's largest number."""
     x = ops.cast(x, "float32")
     return ops.where(ops.isfinite(x), x, ops.clip(x, -65504.0, 65504.0))
 
@@ -139,9 +140,10 @@ def make_norm(
     dtype: Any = None,
     bias: bool = True,
 ) -> keras.layers.Layer:
-    """Make a norm: `"layer"`, or by the root mean square `"rms"` or `"plain_rms"`.
+    """Make a norm: `"layer"`, or a root-mean-square norm, `"rms"` or `"plain_rms"`.
 
-    The latter two never have a bias. They differ in what is around them: `is_wide`.
+    The latter two never have a bias. The norm itself is the same for both, but states
+    around an `"rms"` norm can be float32, see `is_wide`.
 
     Raises:
         ValueError: for another kind.
@@ -157,10 +159,10 @@ def make_norm(
 
 
 def normed(norm: keras.layers.Layer, x: Tensor) -> Tensor:
-    """Normalise, without what Keras does around a call where it is slow.
+    """Apply a norm, with PyTorch without Keras's code around a call.
 
-    Under PyTorch that takes longer than the norm, in each step, and a layer norm has no
-    dtype to cast its inputs to.
+    With PyTorch that code takes longer than the norm itself, in each step. It isn't
+    needed: a layer norm doesn't cast its inputs.
     """
     plain = type(norm) is keras.layers.LayerNormalization and norm.built
     if plain and keras.backend.backend() == "torch":
@@ -171,15 +173,15 @@ def normed(norm: keras.layers.Layer, x: Tensor) -> Tensor:
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ResidualSublayer(keras.layers.Layer):
-    """A sub-layer with its dropout, residual connection and layer norm.
+    """A sub-layer with its dropout, residual connection and norm.
 
     Post-norm: `norm(x + dropout(sublayer(x)))`. Pre-norm:
-    `x + dropout(sublayer(norm(x)))`. The norm belongs to the sub-layer, so it
-    is shared where the sub-layer is.
+    `x + dropout(sublayer(norm(x)))`. The norm belongs to the sub-layer: blocks that
+    share the sub-layer share its norm.
 
     Args:
         sublayer: `keras.layers.Layer` that keeps the shape of its input.
-        norm_first: bool. Pre-norm instead of post-norm.
+        norm_first: bool. Pre-norm if true, else post-norm.
         dropout: float. Dropout rate on the sub-layer's output.
         layer_norm_epsilon: float.
         norm: `"layer"`, `"rms"`, `"plain_rms"`, or `"none"` for no norm.
@@ -187,19 +189,17 @@ class ResidualSublayer(keras.layers.Layer):
 
     Call arguments:
         x: float tensor of shape `(batch, length, width)`.
-        positions: int tensor of shape `(batch, count)`, or `None`. If given,
-            handed to the sub-layer, which computes its output at these positions
-            only.
-        return_scores: bool. If true, handed to the sub-layer.
-        attention_mask: a mask, or what else says which keys are seen, or `None`. If
-            given, handed to the sub-layer.
-        **kwargs: tensors that the sub-layer takes besides, see `SelfAttention`,
-            `CrossAttention` and `RelativeAttention`. Pre-norm leaves them as they
-            are.
+        positions: int tensor of shape `(batch, count)`, or `None`. The sub-layer gets
+            it if it isn't `None`, and computes its output at these positions only.
+        return_scores: bool. The sub-layer gets it if it is true.
+        attention_mask: a mask, `VisibleKeys`, `NearbyKeys` or `None`. The sub-layer
+            gets it if it isn't `None`.
+        **kwargs: the sub-layer's other arguments, see `SelfAttention`,
+            `CrossAttention` and `RelativeAttention`. Pre-norm doesn't normalise them.
 
     Returns:
-        What the sub-layer returns, with the residual added to its (first)
-        output.
+        What the sub-layer returns. Its output, or the first of several, has the
+        residual added.
 
     Example:
 
@@ -229,7 +229,7 @@ class ResidualSublayer(keras.layers.Layer):
         self.norm_kind = norm
         self.norm_bias = norm_bias
         self._is_wide = is_wide(norm, self.compute_dtype)
-        # Keras would cast what comes in to float16.
+        # With autocast Keras would cast the inputs to float16.
         self.autocast = not self._is_wide
         common: dict[str, Any] = {
             "dtype": "float32" if self._is_wide else self.dtype_policy
@@ -260,7 +260,8 @@ class ResidualSublayer(keras.layers.Layer):
             kwargs["positions"] = positions
         if return_scores:
             kwargs["return_scores"] = True
-        # Keras takes no dict of tensors and others, as these would be among `kwargs`.
+        # An argument of its own: Keras takes no dict that mixes tensors and others,
+        # which it would be among `kwargs`.
         if attention_mask is not None:
             kwargs["attention_mask"] = attention_mask
         if self.norm_first and self.norm is not None:

@@ -1,4 +1,4 @@
-"""Tables that are another model's, without its gradient, and a difference."""
+"""Embedding tables that are another model's tables plus a trained difference."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from keras_bertfam.types import Config, Model, Tensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TableDifferences(keras.layers.Layer):
-    """What the embedding tables of one model have beyond another model's.
+    """The differences between the embedding tables of two models, as weights.
 
     Args:
         shapes: dict from names of tables to their shapes.
@@ -38,30 +38,36 @@ class TableDifferences(keras.layers.Layer):
 
 
 def disentangled(ours: Any, theirs: Any, all_tables: bool) -> TableDifferences:
-    """Let embeddings read the tables of others, and differences that are trained.
+    """Let one model's embeddings be another's plus a trained difference.
 
-    The others' tables begin as these are, and the differences as zeros. No gradient
-    goes to the others.
-
-    Args:
-        ours: `EncoderEmbedding`. Its own tables stay as they are, untrained; what is
-            saved in their place are the sums.
-        theirs: `EncoderEmbedding`.
-        all_tables: bool. Whether positions, segments and languages are among them.
-
-    Returns:
-        `TableDifferences`.
+    It is DeBERTa's gradient-disentangled embedding sharing. `ours` are the
+    discriminator's embeddings, `theirs` the generator's. Here `theirs` get the values
+    of `ours`, and the differences begin as zeros. The gradient of `ours` goes to the
+    differences only, never to `theirs`.
 
     Example: a weight of 1 in both, and gradients of 0.5 to the generator and 2 to the
     discriminator. After a step of SGD at a rate of 0.1 the generator has 0.95, the
     difference is -0.2, and the discriminator has 0.75.
 
+    Args:
+        ours: `EncoderEmbedding`. Its own tables are no longer used or trained. Saved
+            files hold the sums in their place.
+        theirs: `EncoderEmbedding`.
+        all_tables: bool. Whether the tables of positions, segments and languages are
+            shared in this way too; if not, only the tokens'.
+
+    Returns:
+        `TableDifferences`.
+
+    Raises:
+        ValueError: if `ours` is the sum of two tables already.
+
     Reference: [He et al., 2021](https://arxiv.org/abs/2111.09543), section 3.3.
     """
     if ours.token_embedding.computed is not None:
         raise ValueError(
-            "`backbone` must be in one task whose tables are shared. Received: one "
-            "whose tables are computed already."
+            "`backbone` must not be in another task that shares its embedding tables. "
+            "Received: a backbone whose tables are sums already."
         )
     pairs = {"token_table": (ours.token_embedding, theirs.token_embedding)}
     if all_tables:
@@ -99,7 +105,7 @@ def _variable(layer, name):
 
 
 def merged_weights(backbone: Model) -> list[Tensor]:
-    """List a backbone's weights, with the sums in place of tables that are computed."""
+    """List a backbone's weights, with sums in place of shared tables."""
     embeddings: Any = backbone.embeddings
     token, tables = embeddings.token_embedding, embeddings.tables
     computed = {id(tables.own[n]): f for n, f in tables.computed.items()}

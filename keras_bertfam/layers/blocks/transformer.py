@@ -1,4 +1,4 @@
-"""The stack of Transformer blocks, which shares weights between them."""
+"""The stack of Transformer blocks, which can share weights between them."""
 
 from typing import Any, Self
 
@@ -35,52 +35,54 @@ from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TransformerStack(StackHeads, keras.layers.Layer):
-    """A stack of Transformer blocks, with weights shared as asked.
+    """A stack of Transformer blocks; the config's `share` says what they share.
 
     Args:
         config: `TransformerConfig`.
         initializer: initializer of the kernels.
-        shared: `TransformerStack` or `None`. Another one whose self-attention,
-            feed-forward, final norm and head masks this one uses, in place of its own.
-            The configs may differ in `causal`, `cross_attention` and
-            `max_global_tokens` alone, and this one has no gates of heads. Its bias by
-            relative position is its own. `shared` is no part of the config: loaded
-            alone, this layer has all of its own.
+        shared: `TransformerStack` or `None`. Another stack, whose self-attention,
+            feed-forward, final norm and head masks this one uses in place of new ones.
+            The two configs may differ only in `causal`, `cross_attention` and
+            `max_global_tokens`, and this stack can't have head gates. It has its own
+            bias by relative position. `get_config()` leaves `shared` out: a stack that
+            is made from the config has parts of its own.
 
     Call arguments:
         x: float tensor of shape `(batch, length, width)`.
         attention_mask: bool tensor `(batch, length)` or `(batch, length, length)`, true
             where a key may be attended to.
-        positions: int tensor `(batch, count)`. The last block computes queries,
-            output projection and feed-forward at these positions only, which
-            gives the same states there for less work.
+        positions: int tensor `(batch, count)`. Give the states at these positions
+            only. They are the same as without `positions`, for less work: the last
+            block computes queries, output projection and feed-forward only there.
         head_mask: float tensor `(num_layers, num_heads)`, or `(num_layers, batch,
             num_heads)`; 0 switches a head off.
-        prefix_mask: bool tensor `(batch, length)`. Keys that tokens before them see
-            as well, in a causal stack.
-        context: float tensor `(batch, keys, width)` that blocks attend to, or a tuple
-            of what `CrossAttention.project` made of it for each.
+        prefix_mask: bool tensor `(batch, length)`. In a causal stack, true for keys
+            that earlier tokens see too.
+        context: float tensor `(batch, keys, width)`, the states that cross-attention
+            attends to; or a tuple of the keys and values that each block's
+            `CrossAttention.project` computed from them.
         cross_mask: bool tensor `(batch, keys)` or `(batch, length, keys)`.
-        cache: tuple of a pair for each layer, see `SelfAttention`.
+        cache: tuple of one pair for each layer, see `SelfAttention`.
         cache_index: int scalar, the position of the first token of `x`.
         position_ids: int tensor `(batch, length)`, for rotary positions.
         sequence_ids: int tensor `(batch, length)`. Tokens see their own sequence only.
         global_tokens: what `windows.tokens_at` gives, or `None`.
-        places: int tensor `(batch, length)`: where in the text each token is, for a
+        places: int tensor `(batch, length)`, each token's position in the text, for a
             bias by relative position of tokens that aren't in order.
         added_queries: float tensor that broadcasts to `(batch, length or count,
-            width)`, for `disentangled`. The last block is computed twice, with the
-            states before it as keys and values: for queries that are these states and
-            what is added, and for its own output.
-        return_hidden_states: bool.
-        return_scores: bool.
+            width)`. It is for encoders whose config has `disentangled`: DeBERTa's
+            enhanced mask decoder. The last block is computed twice, with its inputs as
+            keys and values both times. The first queries are its inputs plus
+            `added_queries`, the second are the first output.
+        return_hidden_states: bool. Whether to return the states of all layers.
+        return_scores: bool. Whether to return the attention probabilities.
 
     Returns:
-        Float tensor of shape `(batch, length or count, width)`; with
-        `return_hidden_states` or `return_scores` a triple of it, the list of
-        `num_layers + 1` states (the input first; `None` if not asked for) and
-        the list of `num_layers` attention probabilities; with a `cache` a pair of
-        it and the new cache.
+        Float tensor of shape `(batch, length or count, width)`. With
+        `return_hidden_states` or `return_scores` a triple: this tensor, the list of
+        `num_layers + 1` states, the input first, and the list of `num_layers`
+        probabilities. A list that isn't wanted is `None`. With a `cache` a pair: this
+        tensor and the new cache.
 
     Example:
 
@@ -115,13 +117,13 @@ class TransformerStack(StackHeads, keras.layers.Layer):
                 f"relative_buckets={config.relative_buckets}."
             )
         self._set_heads(config.pruned_heads, self._count("attention"))
-        # Names are fixed: policies of int8 models go by the path.
+        # Names are fixed: dtype policies of int8 models go by a layer's path.
         if shared is None:
             self.attention_layers = self._sublayers("attention", self._self_attention)
             self.feedforward_layers = self._sublayers("ffn", self._feed_forward)
         else:
             _check_shared(config, shared.config)
-            self._shared = lambda: shared  # a function, as Keras would track a layer
+            self._shared = lambda: shared  # a function: Keras would track a layer
             self.attention_layers = shared.attention_layers
             self.feedforward_layers = shared.feedforward_layers
         self.cross_attention_layers = self.relative_bias = self.final_norm = None
@@ -182,7 +184,7 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         return self.config.num_groups if shared else self.num_layers
 
     def _sublayers(self, kind, make, name=None):
-        """Make the sub-layers of a kind, with what is around each."""
+        """Make the sub-layers of a kind, each in a `ResidualSublayer`."""
         config = self.config
         bare = not config.first_norm and kind == "attention" and name is None
         return [
@@ -212,7 +214,7 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         }
 
     def _self_attention(self, index):
-        """Make the self-attention of a group of layers, of the heads it has left."""
+        """Make the self-attention of a group of layers, without pruned heads."""
         layer = -(-index * self.num_layers // self._count("attention"))
         config, count = self.config, len(self.heads_of(layer))
         if not count:
@@ -252,7 +254,7 @@ class TransformerStack(StackHeads, keras.layers.Layer):
 
     @property
     def _kinds(self):
-        """The lists of sub-layers that a block has one of each, in their order."""
+        """The lists of sub-layers; a block has one of each, in this order."""
         kinds = (
             self.attention_layers,
             self.cross_attention_layers,
@@ -274,7 +276,7 @@ class TransformerStack(StackHeads, keras.layers.Layer):
     def build(self, input_shape: Shape) -> None:
         for sublayers in self._kinds:
             for layer in sublayers:
-                if not layer.built:  # as one that is shared
+                if not layer.built:  # a shared one may be built
                     layer.build(input_shape)
         for layer in (
             self.relative_bias,
@@ -374,15 +376,15 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         return x, *(each if wanted else None for each, wanted in both)
 
     def _attending(self, rows, position_ids, positions):
-        """Make for each layer what its attention is told: keys, bias and rotations.
+        """Make for each layer its attention's keys, bias and rotations.
 
-        What layers of one pattern have in common is made once.
+        Layers of the same pattern get the same tensors.
         """
         keys, rotary, attending = {}, {}, []
         relative = self.relative_table and self.relative_table(length=rows.queries)
         for index, pattern in enumerate(self.patterns):
             at = positions if index == self.num_layers - 1 else None
-            # A bias is another one where fewer queries are computed.
+            # A bias for fewer queries is another tensor.
             case = pattern, self.relative_bias is not None and at is not None
             if case not in keys:
                 keys[case] = pattern.visible_keys(
@@ -401,7 +403,7 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         return attending
 
     def _compute_block(self, index, x, context, cross_mask, training, **attending):
-        """Compute the states after a block, and what else its self-attention gives."""
+        """Compute a block's states, and its self-attention's other outputs."""
         attention, *crossing, feedforward = self.block(index)
         outputs = attention(x, training=training, **attending)
         x, *more = outputs if isinstance(outputs, tuple) else (outputs,)
@@ -432,7 +434,7 @@ def _check_shared(config, theirs):
     differing = [n for n in names if getattr(config, n) != getattr(theirs, n)]
     if differing or config.head_gates is not None:
         raise ValueError(
-            "`shared` must be a stack of the same config, but for "
-            f"{', '.join(own[:3])} and no gates of heads. Received other values of: "
-            f"{differing or ['head_gates']}."
+            "`shared` must be a stack of the same config, except for "
+            f"{', '.join(own[:3])}, and `head_gates` must be `None`. Received other "
+            f"values of: {differing or ['head_gates']}."
         )

@@ -1,4 +1,4 @@
-"""Which positions of a batch, what replaces them, and what the targets are."""
+"""Corruption: which positions of a batch, what replaces them, and the targets."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The layer that leaves words out of rows."""
+"""The layer that deletes words from rows."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ from keras_bertfam.types import TFTensor
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class DeleteWords(WordLayer):
-    """Leaves words out of dense rows of ids, each by itself; one always stays.
+    """Deletes words from dense rows of ids, each independently; one always stays.
 
-    The tokens that stay move to the left, and padding comes after them.
+    The tokens that stay move to the left, and padding follows them.
 
     Args:
-        deletion_rate: float in [0, 1]. The chance of each word to be left out.
+        deletion_rate: float in [0, 1]. The probability that a word is deleted.
             Defaults to `0.6`.
         **kwargs: those of `WordLayer`.
 
@@ -55,9 +55,9 @@ class DeleteWords(WordLayer):
         words: TFTensor,
         starts: TFTensor,
     ) -> dict[str, TFTensor]:
-        # Example: [CLS] a ##b c [SEP]. The words a ##b and c draw .3 and .8, and with a
-        # rate of .6 only c stays: [CLS] c [SEP] [PAD] [PAD]. Had they drawn .3 and .5,
-        # c would stay nevertheless, as the highest.
+        # Example: [CLS] a ##b c [SEP] and a rate of .6. The words a ##b and c draw .3
+        # and .8; only c stays, as its number isn't below the rate: [CLS] c [SEP] [PAD]
+        # [PAD]. With .3 and .5 c would stay too, since the highest number always does.
         numbers, _ = number_words(words, starts)
         drawn = random_uniform([tf.size(ids)], seed)
         drawn = tf.where(words, tf.gather(drawn, numbers), -1.0)

@@ -1,4 +1,4 @@
-"""The layer that makes inputs and targets of texts, by a denoising objective."""
+"""The layer that makes inputs and targets from texts, by a denoising objective."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -33,51 +33,53 @@ _IDS = (
     "mask_token_id sentinel_ids special_token_ids sentence_end_ids named_token_ids "
     "start_token_id end_token_id decoder_start_token_id pad_token_id"
 ).split()
-_LEAST = 4  # tokens of inputs: any objective can have so many
+_LEAST = 4  # tokens of inputs, which every objective can do with
 _ARGUMENTS = ("sequence_length", "target_length", "vocabulary_size", *_IDS, "seed")
 
 
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class DenoiseTokens(PreprocessingLayer):
-    """Makes encoder inputs and decoder targets of texts, by a denoising objective.
+    """Makes encoder inputs and decoder targets from texts, by a denoising objective.
 
-    Use it inside `Dataset.map`, after batching. It draws nothing from a global
-    generator: the same ids and seed give the same noise everywhere. A text that is too
-    short to be corrupted passes through.
+    Use it inside `Dataset.map`, after batching. The same ids and seed always give the
+    same noise: the layer uses no global generator. A text that is too short to be
+    corrupted passes through.
 
     Args:
         objective: a `DenoisingObjective` such as `RandomSpans()`, its config, or its
-            name: `"random_spans"`, `"iid_replace_spans"`, `"iid_drop"`,
-            `"prefix_lm"`, `"bert_style"`, `"deshuffling"` and `"mass"`, as in T5's
-            paper; `"mass_fragment"`, MASS as published; `"token_masking"`,
+            name. T5's names are `"random_spans"`, `"iid_replace_spans"`,
+            `"iid_drop"`, `"prefix_lm"`, `"bert_style"`, `"deshuffling"` and `"mass"`;
+            `"mass_fragment"` is MASS as published. BART's are `"token_masking"`,
             `"token_deletion"`, `"text_infilling"`, `"sentence_permutation"` and
-            `"document_rotation"`, or a list of these, applied one after the other,
-            and `"bart"` for those that BART was trained with; or `"mixture"`.
+            `"document_rotation"`. A list of BART's applies them one after the other;
+            `"bart"` stands for the list that BART was trained with. `"mixture"` draws
+            an objective for each text, see `Mixture`.
         sequence_length: int. The length of the inputs, special tokens included.
         target_length: int or `None`. The length of the targets, special tokens
             included. Defaults to what the objective needs.
         vocabulary_size: int. Number of token ids.
         mask_token_id: int or `None`. The id put in place of masked tokens.
-        sentinel_ids: sequence of ints. What stands for the first, second, ... span.
+        sentinel_ids: sequence of ints. The ids that stand for the first, second, ...
+            span.
         special_token_ids: sequence of ints. Ids that are never drawn at random.
-        sentence_end_ids: sequence of ints. Tokens that end a sentence.
-        named_token_ids: dict of str to int, or `None`. Ids of the tokens that the
-            objective has names of: the mode tokens of `Mixture`.
+        sentence_end_ids: sequence of ints. Ids of tokens that end a sentence.
+        named_token_ids: dict of str to int, or `None`. Ids of tokens that the objective
+            asks for by name: the mode tokens of `Mixture`.
         start_token_id: int or `None`. The id that inputs and targets begin with.
-        end_token_id: int or `None`. The id that they end with.
-        decoder_start_token_id: int. What the decoder's inputs begin with, which are
-            the targets shifted to the right. Defaults to `0`.
+        end_token_id: int or `None`. The id that inputs and targets end with.
+        decoder_start_token_id: int. The first id of the decoder's inputs; the targets
+            follow it, shifted to the right by one. Defaults to `0`.
         pad_token_id: int. Defaults to `0`.
         seed: int. Used in calls without a seed. Defaults to `0`.
 
     Call arguments:
         token_ids: integer tensor of shape `(batch, length)` or `(length,)`, without
-            special tokens. What a text has beyond `text_length` tokens is left out.
+            special tokens. A text is cut to the layer's `text_length` tokens.
         seed: integer tensor of shape `(2,)`, such as one of `seeded_passes`.
             Defaults to a hash of `token_ids` and the layer's own seed.
-        padding_mask: bool tensor of the shape of `token_ids`, true up to a text's end,
-            or `None`: ids that aren't `pad_token_id`.
+        padding_mask: bool tensor of the shape of `token_ids`, true up to a text's end.
+            `None`: true for ids other than `pad_token_id`.
 
     Returns:
         A dict of `tf.Tensor`s, without the batch axis if there was none:
@@ -105,7 +107,7 @@ class DenoiseTokens(PreprocessingLayer):
         [Song et al., 2019](https://arxiv.org/abs/1905.02450), section 3.2.
     """
 
-    # What the call takes of rows besides `token_ids`.
+    # Features of a row that the call takes besides `token_ids`.
     row_arguments = ("padding_mask",)
 
     def __init__(
@@ -204,9 +206,10 @@ class DenoiseTokens(PreprocessingLayer):
 
     @functools.cached_property
     def rooms(self) -> np.ndarray:
-        """array: the most tokens of inputs and of targets, by those of the text.
+        """array: the most tokens of inputs and targets for each length of a text.
 
-        Special tokens are left out. An int32 array `(text_length + 1, 2)`.
+        An int32 array `(text_length + 1, 2)`: row `n` is for texts of `n` tokens.
+        Special tokens don't count.
         """
         rooms = np.empty((self.text_length + 1, 2), np.int32)
         first = 0
@@ -219,13 +222,14 @@ class DenoiseTokens(PreprocessingLayer):
     def sequences(
         self, tokens: TFRagged, seed: TFTensor, tight: bool = False
     ) -> dict[str, TFRagged]:
-        """Make inputs and targets of texts, not padded. Works in a graph.
+        """Make inputs and targets from texts, without padding. Works in a graph.
 
         Args:
             tokens: ragged int32 tensor `(batch, None)`, without special tokens.
             seed: integer tensor of shape `(2,)`.
-            tight: bool. Whether texts have the room only that `rooms` says, not a
-                row's. Defaults to `False`.
+            tight: bool. Whether inputs and targets of a text are limited to what
+                `rooms` says for its length, instead of a whole row. Defaults to
+                `False`.
 
         Returns:
             A dict of ragged tensors; see `PairLayout.rows`.
@@ -262,11 +266,11 @@ class DenoiseTokens(PreprocessingLayer):
 
 
 def _as_texts(ids, inside):
-    """Remove the padding of rows, but not padding tokens inside of a text.
+    """Remove the padding at the ends of rows, but keep padding ids inside a text.
 
     Args:
         ids: int32 tensor of shape `(batch, length)`.
-        inside: bool tensor of that shape: what isn't padding.
+        inside: bool tensor of that shape, false for padding.
     """
     rows, width = tf.unstack(tf.shape(ids))
 
@@ -278,5 +282,5 @@ def _as_texts(ids, inside):
         lengths = tf.maximum(tf.reduce_max(places, 1), 0)
         return ragged.keep(ids, tf.sequence_mask(lengths, width)), lengths
 
-    # Rows of a stream are full, and these need no copy.
+    # Rows of a stream are full, and need no copy.
     return as_rows(*tf.cond(tf.reduce_all(inside[:, -1:]), whole, cut))

@@ -1,4 +1,4 @@
-"""The layer that masks rows at rates of their own, from hardly any token to all."""
+"""The layer that masks each row at its own rate, from hardly any token to all."""
 
 from typing import Any
 
@@ -16,11 +16,11 @@ NO_TARGET = -1
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class DiffuseTokens(WordLayer):
-    """Masks each row of ids at a rate of its own, for masked diffusion.
+    """Masks each row of ids at its own rate, for masked diffusion.
 
-    The rate `p` is uniform from `lowest_rate` to 1. Each token of the row is masked by
-    itself with the chance `p`. In a batch of `n` rows there is one rate in each
-    `n`-th of the range, so that batches differ little in how hard they are.
+    The rate `p` is uniform from `lowest_rate` to 1. Each token of the row is masked
+    independently with probability `p`. The `n` rates of a batch are spread evenly: one
+    lies in each `n`-th of the range. So all batches are about equally hard.
 
     Args:
         mask_token_id: int. The id that masked tokens become.
@@ -31,7 +31,7 @@ class DiffuseTokens(WordLayer):
 
     Returns:
         Dict of tensors of the shape of the ids: `token_ids`, int32, with masks;
-        `targets`, int32, the ids as they were, -1 for what is never masked; and
+        `targets`, int32, the original ids, and -1 for tokens that are never masked; and
         `weights`, float32, `1 / p` of masked tokens and 0 of all others.
 
     Example:
@@ -64,10 +64,10 @@ class DiffuseTokens(WordLayer):
         words: TFTensor,
         starts: TFTensor,
     ) -> dict[str, TFTensor]:
-        # Example: two rows draw .4 and .8, and which part of the range is the first
-        # one's: the upper half. Its rate is (1 + .4) / 2 = .7, and the second one's
-        # (0 + .8) / 2 = .4. The second one's tokens draw .1, .6, .5: one is masked,
-        # with the weight 1 / .4 = 2.5.
+        # Example: two rows draw .4 and .8, and the first gets the upper half of the
+        # range. The rates are (1 + .4) / 2 = .7 and (0 + .8) / 2 = .4. The second row's
+        # tokens draw .1, .6, .5: the first of them is masked, with the weight 1 / .4 =
+        # 2.5.
         for_rates, for_tokens = split_seed(seed, 2)
         rows = tf.shape(ids)[0]
         drawn = random_uniform([rows + 1], for_rates)

@@ -1,4 +1,4 @@
-"""BART's noises: the document is the target, whatever was done to it."""
+"""BART's noises: the inputs are corrupted, and the target is the whole document."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +30,7 @@ from keras_bertfam.types import TFRagged, TFTensor
 
 
 class DocumentNoise(DenoisingObjective):
-    """Base of the objectives whose target is the text: a subclass says its noise."""
+    """Base of objectives whose target is the whole text; subclasses define `noise`."""
 
     def noise(
         self,
@@ -39,7 +39,7 @@ class DocumentNoise(DenoisingObjective):
         room: int | TFTensor,
         seed: TFTensor,
     ) -> TFRagged:
-        """Make the inputs of texts. Works in a graph.
+        """Make the inputs from texts. Works in a graph.
 
         Args:
             tokens: ragged int32 tensor `(batch, None)`.
@@ -63,7 +63,7 @@ class DocumentNoise(DenoisingObjective):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TokenMasking(DocumentNoise):
-    """`ceil(length * rate)` tokens of a text are masked.
+    """Masks `ceil(length * rate)` tokens of a text.
 
     Args:
         rate: float. Defaults to `0.15`.
@@ -97,7 +97,7 @@ class TokenMasking(DocumentNoise):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TokenDeletion(DocumentNoise):
-    """`ceil(length * rate)` tokens of a text are left out, without a sign.
+    """Deletes `ceil(length * rate)` tokens of a text, and leaves no sign of them.
 
     Args:
         rate: float. Defaults to `0.15`.
@@ -130,14 +130,14 @@ class TokenDeletion(DocumentNoise):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TextInfilling(DocumentNoise):
-    """Spans of tokens, of Poisson lengths, give way to one mask each.
+    """Replaces spans of tokens by one mask each.
 
-    Spans of no token insert a mask. As in fairseq, spans are drawn until they cover
-    `ceil(length * rate)` tokens.
+    The spans' lengths have a Poisson distribution. A span of length 0 inserts a mask.
+    As in fairseq, spans are drawn until they cover `ceil(length * rate)` tokens.
 
     Args:
         rate: float. Defaults to `0.3`.
-        mean_length: float. That of the Poisson distribution. Defaults to `3.0`.
+        mean_length: float. Mean of the Poisson distribution. Defaults to `3.0`.
 
     Example:
 
@@ -179,7 +179,7 @@ class TextInfilling(DocumentNoise):
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SentencePermutation(DocumentNoise):
-    """The sentences of a text come in random order; full stops end them.
+    """Puts the sentences of a text in random order; a full stop ends a sentence.
 
     Example:
 
@@ -196,7 +196,7 @@ class SentencePermutation(DocumentNoise):
         super().check(vocabulary, length)
         if not vocabulary.sentence_end_ids:
             raise ValueError(
-                "`sentence_end_ids` must be those of full stops for the objective "
+                "`sentence_end_ids` must be the ids of full stops for the objective "
                 "'sentence_permutation'. Received: none."
             )
 
@@ -212,7 +212,7 @@ class SentencePermutation(DocumentNoise):
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class DocumentRotation(DocumentNoise):
-    """A text begins with any of its tokens, and what was before comes at its end.
+    """Rotates a text: it begins at a random token, and the start moves to the end.
 
     Example:
 
@@ -237,11 +237,13 @@ class DocumentRotation(DocumentNoise):
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class Noises(DocumentNoise):
-    """Several of BART's noises, one after the other: what a list of them stands for.
+    """Applies several of BART's noises, one after the other.
+
+    A list of noises as an `objective` stands for this class.
 
     Args:
-        noises: sequence of objectives, configs or names. Defaults to those that BART
-            was trained with, permuted sentences and then infilling.
+        noises: sequence of objectives, configs or names. Defaults to the noises that
+            BART was trained with: permuted sentences, then infilling.
 
     Example:
 
@@ -267,8 +269,8 @@ class Noises(DocumentNoise):
             )
             received = [x.name or type(x).__name__ for x in self.noises]
             raise ValueError(
-                f"A list of objectives must be some of {names}, whose target is the "
-                f"text. Received: {received}."
+                f"A list of objectives must contain only {names}, whose target is the "
+                f"whole text. Received: {received}."
             )
 
     def check(self, vocabulary: DenoisingVocabulary, length: int) -> None:

@@ -46,7 +46,7 @@ from keras_bertfam.layers.data.seeding import (
 )
 from keras_bertfam.types import Config, TFTensor
 
-# Arguments of the constructor that are attributes as they are.
+# Arguments of the constructor that become attributes unchanged.
 _ARGUMENTS = (
     "vocabulary_size mask_token_id pad_token_id unselectable_token_ids "
     "mask_selection_rate mask_selection_length mask_token_rate random_token_rate "
@@ -61,17 +61,20 @@ _ARGUMENTS = (
 class MaskTokens(PreprocessingLayer):
     """Masks tokens in dense batches of ids, and gives the targets.
 
-    Use it inside `Dataset.map`, after batching. It draws nothing from a global
-    generator: the same ids and seed give the same masks everywhere.
+    Use it inside `Dataset.map`, after batching. The same ids and seed always give the
+    same masks: the layer uses no global generator.
 
     The `strategy` says which positions are selected, and `selections_per_row` how
-    many. With `r` for `mask_selection_rate`, a row of `n` tokens (padding excluded,
-    special tokens included) gets `max(1, round(n * r))` selections by the `"bert"`
-    rule, half rounding to even, and `int(n * r + u)`, with `u` uniform in [0, 1),
-    by the `"fairseq"` rule; by the `"spanbert"` rule it is `ceil(m * r)` for `m`
-    selectable tokens. It is never more than `mask_selection_length`, nor than the
-    row has selectable tokens. A `mask_selection_rate` of 0 therefore still selects
-    one token by the first rule.
+    many. Let `r` be the `mask_selection_rate`, `n` the tokens of a row without padding
+    but with special tokens, and `m` its selectable tokens:
+
+    - `"bert"`: `max(1, round(n * r))`, half rounding to even. So a rate of 0 still
+      selects one token.
+    - `"fairseq"`: `int(n * r + u)`, with `u` uniform in [0, 1).
+    - `"spanbert"`: `ceil(m * r)`.
+
+    A row never gets more selections than `mask_selection_length`, or than it has
+    selectable tokens.
 
     Args:
         vocabulary_size: int. Number of token ids.
@@ -80,9 +83,9 @@ class MaskTokens(PreprocessingLayer):
         unselectable_token_ids: sequence of ints. Ids that are never selected:
             usually those of [CLS] and [SEP]. Defaults to none.
         mask_selection_rate: float in [0, 1]. Defaults to `0.15`.
-        mask_selection_length: int or `None`. The number of slots out and the most
-            selections in a row. Defaults to what `selections_per_row` gives a full
-            row, whose length must then be static.
+        mask_selection_length: int or `None`. The number of slots in the outputs, which
+            is the most selections of a row. Defaults to the selections of a full row;
+            the length of rows must be static for that.
         mask_token_rate: float. Share of the selected tokens replaced by the
             mask token. Defaults to `0.8`.
         random_token_rate: float. Share of the selected tokens replaced by a
@@ -90,8 +93,8 @@ class MaskTokens(PreprocessingLayer):
         random_token_ids: sequence of ints or `None`. The ids that random
             replacements are drawn from, uniformly. Defaults to the whole
             vocabulary, as in BERT.
-        random_token_weights: sequence of floats or `None`. How likely each of
-            these ids is drawn, such as their counts in the corpus; need not sum
+        random_token_weights: sequence of floats or `None`. How likely each of the ids
+            above is drawn, for example their counts in the corpus; they need not sum
             to 1. Defaults to all equal.
         starts_word: sequence of `vocabulary_size` booleans, or `None`. Whether
             a token starts a word; without it every token does. A word never
@@ -100,52 +103,56 @@ class MaskTokens(PreprocessingLayer):
             its defaults: `"tokens"` (`IndependentTokens`), `"smoothed_tokens"`
             (`SmoothedTokens`), `"words"` (`WholeWords`), `"ngrams"` (`NGrams`),
             `"ngram_windows"` (`NGramWindows`), `"spans"` (`GeometricSpans`) or
-            `"given_spans"` (`GivenSpans`), or that of your own; see `MaskingStrategy`.
-            Defaults to `"words"` if `starts_word` is given, else to `"tokens"`.
-        replacement_unit: what is masked, drawn at random or kept as a whole:
-            `"token"`; `"word"` (for `GivenSpans` a given span); or `"span"`,
-            neighbouring selections. Random ids are drawn for each token.
-            Defaults to `"token"`.
-        selections_per_row: `"bert"`, `"fairseq"` or `"spanbert"`: whose rule says
-            how many. Defaults to `"bert"`.
+            `"given_spans"` (`GivenSpans`). Your own strategy has a name too, see
+            `MaskingStrategy`. Defaults to `"words"` if `starts_word` is given, else to
+            `"tokens"`.
+        replacement_unit: the unit whose tokens are all masked, all replaced by random
+            tokens, or all kept: `"token"`, `"word"` (for `GivenSpans` a given span), or
+            `"span"` (a run of neighbouring selections). Each token of a unit gets its
+            own random id. Defaults to `"token"`.
+        selections_per_row: `"bert"`, `"fairseq"` or `"spanbert"`, see above. Defaults
+            to `"bert"`.
         return_span_bounds: bool. Whether to add `span_bounds` to the outputs.
             Defaults to `False`.
         shuffle_slots: bool. Whether the selections of a row are in random order, for
             objectives that predict them one after another. Defaults to `False`.
-        similar_tokens: list of pairs, or `None`: the ids of a word, and a list of those
-            of similar words, each of as many ids. Where a word would become masks, it
-            becomes one of them, or, if it has none, random tokens, none of which is
-            `mask_token_id` then. Takes words or spans as `replacement_unit`.
-        shuffle_rate: float in [0, 1]. Of the n-grams of neighbours that aren't
-            selected, so many are put into a random order, and their tokens are
-            selections as well, in slots of their own. Defaults to `0.0`; StructBERT has
-            `0.05`.
-        shuffle_length: int. Tokens of such an n-gram. Defaults to `3`.
-        unshuffled_token_ids: sequence of ints. Ids that stay where they are, besides
-            padding and those that are never selected. Defaults to none.
+        similar_tokens: list of pairs, or `None`. A pair is the ids of a word, and a
+            list of similar words, each with equally many ids. A word that would become
+            masks becomes one of its similar words instead. A word without any becomes
+            random tokens other than `mask_token_id`. The `replacement_unit` must be
+            `"word"` or `"span"`.
+        shuffle_rate: float in [0, 1]. The share of n-grams of unselected neighbours
+            that are put into random order. Their tokens become selections as well, in
+            additional slots. Defaults to `0.0`; StructBERT has `0.05`.
+        shuffle_length: int. Tokens of a shuffled n-gram. Defaults to `3`.
+        unshuffled_token_ids: sequence of ints. Ids that stay where they are. Padding
+            and unselectable tokens stay in any case. Defaults to none.
         seed: int. Used in calls without a seed. Defaults to `0`.
 
     Call arguments:
         token_ids: integer tensor of shape `(batch, length)` or `(length,)`.
         seed: integer tensor of shape `(2,)`, such as one of `seeded_passes`.
             Defaults to a hash of `token_ids` and the layer's own seed.
-        span_ids: integer tensor of the shape of `token_ids`: the neighbouring tokens of
-            equal number, except 0, are a span, which is a word for all strategies of
-            words. `GivenSpans` must be given them.
+        span_ids: integer tensor of the shape of `token_ids`. Neighbouring tokens with
+            the same number, except 0, are a span. Strategies of words take a span as a
+            word. `GivenSpans` needs it.
         sequence_ids: integer tensor of that shape: 1, 2, ... for the sequences of a
-            row, and 0 for padding. No word, n-gram or span goes on into the next one.
+            row, and 0 for padding. Words, n-grams and spans stay within a sequence.
 
     Returns:
         A dict of `tf.Tensor`s, without the batch axis if there was none:
-        `token_ids`, int32 `(batch, length)`, the masked ids;
-        `mask_positions`, int32 `(batch, mask_selection_length)`, ascending unless
-        `shuffle_slots`;
-        `mask_ids`, int32 of that shape, the original ids; and `mask_weights`,
-        float32 of that shape, 1 for a selection and 0 for an empty slot, whose
-        position and id are 0; and, if wanted, `span_bounds`, int32
-        `(batch, mask_selection_length, 2)`, the first and last position of the
-        neighbouring selections that each selection is among. With a `shuffle_rate`
-        there are more slots than `mask_selection_length`, for the tokens that moved.
+
+        - `token_ids`, int32 `(batch, length)`: the masked ids;
+        - `mask_positions`, int32 `(batch, mask_selection_length)`: the selections,
+          ascending unless `shuffle_slots`;
+        - `mask_ids`, int32 of that shape: the original ids;
+        - `mask_weights`, float32 of that shape: 1 for a selection, and 0 for an empty
+          slot, whose position and id are 0;
+        - `span_bounds`, only with `return_span_bounds`, int32 `(batch,
+          mask_selection_length, 2)`: the first and last position of the run of
+          selections that each selection is in.
+
+        With a `shuffle_rate` there are more slots, for the tokens of shuffled n-grams.
 
     Raises:
         ValueError: If an argument is out of its range, if `token_ids` isn't a
@@ -169,7 +176,7 @@ class MaskTokens(PreprocessingLayer):
         [Wang et al., 2019](https://arxiv.org/abs/1908.04577), section 2.
     """
 
-    # What the call takes of rows besides `token_ids`.
+    # Features of a row that the call takes besides `token_ids`.
     row_arguments = ("span_ids", "sequence_ids")
 
     def __init__(
@@ -236,7 +243,7 @@ class MaskTokens(PreprocessingLayer):
         self._share = MaskCounter(f"strategy={name!r}")
 
     def _drawn(self):
-        """Give the ids that are drawn at random, and how likely each is."""
+        """Give the ids that random replacements are drawn from, and their weights."""
         ids, weights = self.random_token_ids, self.random_token_weights
         if self.similar_tokens is None:
             return ids or self.vocabulary_size, weights
@@ -245,8 +252,8 @@ class MaskTokens(PreprocessingLayer):
         kept = [k for k, i in enumerate(ids) if i != self.mask_token_id or not fits]
         if not kept:
             raise ValueError(
-                "`random_token_ids` must have another than the mask token with "
-                f"`similar_tokens`. Received: {ids}."
+                "With `similar_tokens`, `random_token_ids` must contain an id other "
+                f"than the mask token's. Received: {ids}."
             )
         weights = [weights[k] for k in kept] if weights and fits else weights
         return [ids[k] for k in kept], weights
@@ -254,7 +261,7 @@ class MaskTokens(PreprocessingLayer):
     def _check_arguments(self):
         if self.similar_tokens is not None and self.replacement_unit == "token":
             raise ValueError(
-                '`replacement_unit` must be "word" or "span" with similar words. '
+                '`replacement_unit` must be "word" or "span" with `similar_tokens`. '
                 "Received: 'token'."
             )
         check_rates(
@@ -264,8 +271,9 @@ class MaskTokens(PreprocessingLayer):
         check_at_least(2, shuffle_length=self.shuffle_length)
         if self.shuffle_rate and self.return_span_bounds:
             raise ValueError(
-                "`return_span_bounds` must be `False` with a `shuffle_rate`: what has "
-                f"moved is no span. Received: shuffle_rate={self.shuffle_rate}."
+                "`return_span_bounds` must be `False` with a `shuffle_rate`, because "
+                "shuffled tokens are selections that form no span. Received: "
+                f"shuffle_rate={self.shuffle_rate}."
             )
         names = (
             "mask_token_id",
@@ -317,7 +325,7 @@ class MaskTokens(PreprocessingLayer):
     def _mask(self, ids, seed, span_ids=None, sequence_ids=None):
         slots = self._num_slots(ids.shape[1])
         seeds = split_seed(seed, 3)
-        # With padding between the sequences of a row, no word or span crosses it.
+        # Padding between the sequences of a row keeps words and spans apart.
         rows = ids
         if sequence_ids is not None:
             borders = count_borders(sequence_ids)
@@ -344,7 +352,7 @@ class MaskTokens(PreprocessingLayer):
         if self._similar is not None:
             others = self._draw(tf.shape(originals), fold(seed, 4))
             masks = self._similar.draw(originals, words, others, fold(seed, 5))
-            masks = tf.where(whole, masks, others)  # no part of a word is a word
+            masks = tf.where(whole, masks, others)  # a part of a word has no similar
         replaced = replace_tokens(
             originals,
             None if self.replacement_unit == "token" else groups,
@@ -364,7 +372,7 @@ class MaskTokens(PreprocessingLayer):
             values = [tf.cast(where[:, 1], tf.int32), tf.gather_nd(ids, where)]
         weights, values = fill_slots(where, values, count, slots)
         if self.shuffle_slots:
-            # Empty slots stay behind the others.
+            # Subtracting the weights (1 for a selection) keeps empty slots at the end.
             keys = random_uniform(tf.shape(weights), fold(seed, 3)) - weights
             order = tf.argsort(keys, axis=1)
             weights, *values = (
@@ -382,7 +390,7 @@ class MaskTokens(PreprocessingLayer):
         return outputs
 
     def _shuffle(self, ids, new_ids, where, seed, sequence_ids):
-        """Shuffle n-grams that have no mask; give the ids, and all selections."""
+        """Shuffle n-grams without selections; give the ids and all selections."""
         selected = add_up(where, tf.ones_like(where[:, 0]), tf.shape(ids)) > 0
         fixed = (ids == self.pad_token_id) | selected
         fixed |= is_any(ids, self.unselectable_token_ids)
@@ -408,7 +416,7 @@ class MaskTokens(PreprocessingLayer):
         return min(math.ceil(length * self.shuffle_rate), side_by_side)
 
     def _select(self, ids, span_ids, slots, seeds):
-        """Select tokens: rows and positions of them, where units start, and words."""
+        """Select tokens: their rows and positions, and where units and words start."""
         padding = ids == self.pad_token_id
         candidates = ~(padding | is_any(ids, self.unselectable_token_ids))
         starts = tf.ones_like(candidates)
@@ -447,7 +455,7 @@ class MaskTokens(PreprocessingLayer):
             return self.mask_selection_length
         if length is None:
             raise ValueError(
-                "`mask_selection_length` must be given where the length of `token_ids` "
+                "`mask_selection_length` must be given if the length of `token_ids` "
                 "isn't static. Received: mask_selection_length=None."
             )
         selections = most_selections(
@@ -467,7 +475,7 @@ def _optional_list(values, kind):
 
 
 def count_borders(sequence_ids: TFTensor) -> TFTensor:
-    """Count the sequences that have begun up to each token, the first left out.
+    """Count how many sequences of a row end before each token.
 
     Args:
         sequence_ids: int32 tensor of shape `(batch, length)`.
@@ -475,12 +483,13 @@ def count_borders(sequence_ids: TFTensor) -> TFTensor:
     Returns:
         An int32 tensor of that shape.
     """
+    # Example: sequence ids 1 1 2 2 3 give 0 0 1 1 2.
     changes = sequence_ids[:, 1:] != sequence_ids[:, :-1]
     return tf.cumsum(tf.pad(tf.cast(changes, tf.int32), [[0, 0], [1, 0]]), axis=1)
 
 
 def set_apart(values: TFTensor, borders: TFTensor, fill: int) -> TFTensor:
-    """Put `fill` between the sequences of rows, and at their ends.
+    """Put `fill` between the sequences of rows, and at the ends of rows.
 
     Args:
         values: int32 tensor of shape `(batch, length)`.
@@ -490,6 +499,7 @@ def set_apart(values: TFTensor, borders: TFTensor, fill: int) -> TFTensor:
     Returns:
         An int32 tensor of shape `(batch, length + most borders of a row)`.
     """
+    # Example: values 5 6 7 8, borders 0 0 1 1 and a fill of 9 give 5 6 9 7 8.
     rows, length = tf.unstack(tf.shape(values))
     width = length + tf.maximum(tf.reduce_max(borders), 0)
     place = tf.range(rows)[:, None] * width + tf.range(length) + borders

@@ -1,4 +1,4 @@
-"""Several objectives, one for each text."""
+"""A mixture of objectives: one is drawn for each text."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from keras_bertfam.layers.corruption.span_objectives import PrefixLM, RandomSpan
 from keras_bertfam.layers.data.seeding import fold, random_uniform
 from keras_bertfam.types import TFRagged, TFTensor
 
-# UL2's: short spans, long or many ones, and what follows a prefix.
+# UL2's: short spans, long or many spans, and prefix language modelling.
 _UL2 = (
     *(RandomSpans(rate=0.15, mean_length=length) for length in (3.0, 8.0)),
     *(RandomSpans(rate=0.5, mean_length=length) for length in (3.0, 8.0, 64.0)),
@@ -30,20 +30,21 @@ _UL2 = (
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class Mixture(DenoisingObjective):
-    """Draws an objective for each text, and says which by a token before the inputs.
+    """Draws an objective for each text; a mode token before the inputs can name it.
 
-    Texts are as long as the objectives with the shortest ones have them.
+    The objective that needs the shortest texts sets the length of all texts.
 
     Args:
         objectives: sequence of objectives, configs, names or lists. Defaults to UL2's
-            seven: spans of 3 or 8 tokens, 15 % of the text; of 3, 8 or 64, half of
-            it; of 64, 15 %; and `PrefixLM(mean_rate=0.25)`.
-        rates: sequence of floats or `None`. How likely each is; need not sum to 1.
-            Defaults to all equal, as in the paper's code (appendix 9.2); its section
-            4.5 advises 20 % of `PrefixLM`.
-        mode_tokens: sequence of strings or `None`. The token that inputs of each begin
-            with, `None` for one without. Such a token is no longer a sentinel.
-            Defaults to none.
+            seven: spans of 3 or 8 tokens that cover 15 % of the text; spans of 3, 8 or
+            64 that cover half of it; spans of 64 that cover 15 %; and
+            `PrefixLM(mean_rate=0.25)`.
+        rates: sequence of floats or `None`. How likely each objective is; they need not
+            sum to 1. Defaults to all equal, as in the paper's code (appendix 9.2). The
+            paper's section 4.5 advises 20 % of `PrefixLM`.
+        mode_tokens: sequence of strings or `None`. For each objective the token that
+            its inputs begin with, or `None` for no token. A mode token is no longer
+            used as a sentinel. Defaults to none.
 
     Example:
 
@@ -68,7 +69,7 @@ class Mixture(DenoisingObjective):
     ) -> None:
         self.objectives = [get_objective(objective) for objective in objectives]
         if not self.objectives:
-            raise ValueError("`objectives` must have at least one. Received: none.")
+            raise ValueError("`objectives` must not be empty. Received: none.")
         count = len(self.objectives)
         self.rates = None if rates is None else [float(rate) for rate in rates]
         shares = np.array(self.rates or [1.0] * count)
@@ -80,7 +81,7 @@ class Mixture(DenoisingObjective):
         self._bounds = np.cumsum(shares / shares.sum())[:-1].tolist()
         if mode_tokens is not None and len(mode_tokens) != count:
             raise ValueError(
-                f"`mode_tokens` must be {count}, one for each objective. "
+                f"`mode_tokens` must have {count} tokens, one for each objective. "
                 f"Received: {list(mode_tokens)}."
             )
         self.mode_tokens = None if mode_tokens is None else [*mode_tokens]

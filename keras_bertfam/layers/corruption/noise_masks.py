@@ -1,7 +1,8 @@
 """Which tokens of texts are noise: pure seeded functions over ragged batches.
 
-A noise mask is a ragged bool tensor `(batch, None)`, true where the noise is. Spans are
-their borders, from which texts with sentinels are made in half the time.
+Noise has two forms. A noise mask is a ragged bool tensor `(batch, None)`, true for
+noise. Spans are given by where they begin and end; inputs with sentinels are made from
+spans in half the time.
 """
 
 import math
@@ -15,10 +16,10 @@ from keras_bertfam.types import TFRagged, TFTensor
 
 
 def iid_noise(lengths: TFTensor, rate: float, seed: TFTensor) -> TFRagged:
-    """Draw noise that is each token by itself with probability `rate`.
+    """Draw noise: each token independently, with probability `rate`.
 
     Args:
-        lengths: int32 tensor of shape `(batch,)`: the tokens of each text.
+        lengths: int32 tensor of shape `(batch,)`: the number of tokens of each text.
         rate: float.
         seed: integer tensor of shape `(2,)`.
 
@@ -34,8 +35,9 @@ def span_counts(
 ) -> tuple[TFTensor, TFTensor]:
     """Compute how many tokens of each text are noise, and in how many spans.
 
-    `rate` of the tokens, half rounding to even, but at least one token is noise and
-    one isn't; and `mean_length` of these to a span. A single token is no noise.
+    A share `rate` of the tokens is noise, half rounding to even. At least one token is
+    noise and at least one isn't, but a text of a single token has no noise. The number
+    of spans is the noise divided by `mean_length`, rounded.
 
     Args:
         lengths: int32 tensor of shape `(batch,)`.
@@ -43,8 +45,10 @@ def span_counts(
         mean_length: float.
 
     Returns:
-        Two int32 tensors of that shape.
+        Two int32 tensors of that shape: the tokens of noise, and the spans.
     """
+    # Example: lengths 1, 2, 20, 100, a rate of .15 and a mean length of 3: the noise is
+    # 0, 1, 3, 15, and the spans are 0, 1, 1, 5.
     expected = tf.round(tf.cast(lengths, tf.float64) * rate)
     noise = tf.minimum(tf.maximum(tf.cast(expected, tf.int32), 1), lengths - 1)
     noise = tf.maximum(noise, 0)
@@ -56,10 +60,10 @@ def span_counts(
 def random_spans(
     lengths: TFTensor, rate: float, mean_length: float, seed: TFTensor
 ) -> tuple[TFTensor, TFTensor]:
-    """Draw T5's spans: noise and the rest, cut into equally many parts that alternate.
+    """Draw T5's spans: noise and the rest alternate, in equally many parts.
 
-    All partitions into parts that aren't empty are equally likely. A text begins with
-    what is no noise and ends with noise; one of a single token has none.
+    All partitions into parts of at least one token are equally likely. A text ends with
+    noise and begins with the rest. A text of a single token has no noise.
 
     Args:
         lengths: int32 tensor of shape `(batch,)`.
@@ -69,13 +73,13 @@ def random_spans(
 
     Returns:
         Two int32 tensors of shape `(batch, most spans)`: where the spans of each text
-        begin and end, in ascending order; both are the text's length where it has no
-        more.
+        begin and end, in ascending order. Unused places have the text's length.
     """
-    # Example: five tokens, two of noise in two spans. Noise is cut into 1 + 1, and the
-    # rest into 2 + 1, say: `x x N x N`, spans that begin at 2, 4 and end at 3, 5.
+    # Example: five tokens, two of noise (N) in two spans. The noise is cut into 1 + 1;
+    # let the rest be cut into 2 + 1. The text is `x x N x N`: spans begin at 2, 4 and
+    # end at 3, 5.
     noise, spans = span_counts(lengths, rate, mean_length)
-    # Both at once: in `tf.data` these operations cost more than their numbers.
+    # Cut both in one call: in `tf.data` a call costs more than its numbers.
     totals = tf.concat([noise, lengths - noise], 0)
     begins, ends = random_parts(totals, tf.concat([spans, spans], 0), seed)
     first, _ = tf.split(begins, 2)
@@ -89,20 +93,21 @@ def prefix_noise(
     seed: TFTensor,
     mean_rate: float | None = None,
 ) -> TFRagged:
-    """Draw noise that is all after a prefix, which is never empty.
+    """Draw noise: all tokens after a prefix of at least one token.
 
     Args:
         lengths: int32 tensor of shape `(batch,)`.
-        rate: float, the share of the text that is noise, or `None`: all prefixes that
-            leave a token are equally likely.
+        rate: float, the share of the text that is noise. `None`: all prefixes that
+            leave at least one token are equally likely.
         seed: integer tensor of shape `(2,)`.
-        mean_rate: float or `None`. In place of `rate`, the share of the text that is
-            noise in the mean: all numbers of tokens from 1 to twice that, less one, are
-            equally likely.
+        mean_rate: float or `None`. The mean share of the text that is noise, in place
+            of `rate`. With a mean of `m` tokens, the number of tokens is uniform from 1
+            to `2 * m - 1`.
 
     Returns:
         A ragged bool tensor `(batch, None)`.
     """
+    # Example: lengths 3 and 4 with prefixes of 1 and 3 tokens give 0 1 1 | 0 0 0 1.
     if mean_rate is not None:
         most = 2 * span_counts(lengths, mean_rate, 1.0)[0] - 1
         most = tf.clip_by_value(most, 0, tf.maximum(lengths - 1, 0))
@@ -118,7 +123,7 @@ def prefix_noise(
 
 
 def fragment_noise(lengths: TFTensor, rate: float, seed: TFTensor) -> TFRagged:
-    """Draw noise that is one run of `rate` of the tokens, anywhere.
+    """Draw noise: one run of a share `rate` of the tokens, at a random place.
 
     Args:
         lengths: int32 tensor of shape `(batch,)`.
@@ -136,7 +141,7 @@ def fragment_noise(lengths: TFTensor, rate: float, seed: TFTensor) -> TFRagged:
 
 
 def budget_noise(lengths: TFTensor, rate: float, seed: TFTensor) -> TFRagged:
-    """Draw noise of `ceil(length * rate)` tokens, all sets of them equally likely.
+    """Draw noise: `ceil(length * rate)` tokens, all sets of them equally likely.
 
     Args:
         lengths: int32 tensor of shape `(batch,)`.
@@ -154,23 +159,26 @@ def budget_noise(lengths: TFTensor, rate: float, seed: TFTensor) -> TFRagged:
 def poisson_spans(
     lengths: TFTensor, rate: float, mean_length: float, seed: TFTensor
 ) -> tuple[TFRagged, TFRagged, TFTensor]:
-    """Draw BART's spans, lengths that cover the budget, the last one cut to it.
+    """Draw BART's spans, whose lengths have a Poisson distribution.
 
-    The budget is `ceil(length * rate)` tokens. Spans begin at different tokens, each
-    set and order of which is equally likely; they end with the text, and may run into
-    each other, so that there may be less noise than the budget. Spans of no token are
-    insertions.
+    Lengths are drawn until they cover the budget of `ceil(length * rate)` tokens; the
+    last one is cut to it. Spans begin at different tokens, whose sets and orders are
+    all equally likely. A span stops at the text's end and may run into another one, so
+    there can be less noise than the budget. A span of length 0 is an insertion.
 
     Args:
         lengths: int32 tensor of shape `(batch,)`.
         rate: float.
-        mean_length: float. That of the Poisson distribution.
+        mean_length: float. Mean of the Poisson distribution.
         seed: integer tensor of shape `(2,)`.
 
     Returns:
-        Ragged bool tensors `(batch, None)`: the noise, and where its spans begin; and
-        how many insertions there are, int32 `(batch,)`.
+        Two ragged bool tensors `(batch, None)`: the noise, and where its spans begin.
+        And an int32 tensor `(batch,)`: the number of insertions.
     """
+    # Example: a text of eight tokens, a rate of .5 and lengths 3, 0, 2 drawn. The
+    # budget of 4 cuts the last to 1. Let the spans of 3 and 1 begin at 4 and 2: the
+    # noise is 0 0 1 0 1 1 1 0, its spans begin at 2 and 4, and one mask is inserted.
     seeds = split_seed(seed, 2)
     budgets = _budgets(lengths, rate)
     sizes = _spans_of_budgets(budgets, mean_length, seeds[0])
@@ -186,7 +194,7 @@ def poisson_spans(
     end = tf.minimum(begin + ragged.keep(sizes, full), limit)
     total = tf.reduce_sum(lengths)
     noise = cover(begin, end, total) > 0
-    # A span that begins in another one is a part of it.
+    # A span that begins inside another one is merged with it.
     starts = tf.math.unsorted_segment_sum(tf.ones_like(begin), begin, total) > 0
     starts &= cover(begin + 1, tf.maximum(end, begin + 1), total) == 0
     insertions = tf.reduce_sum(tf.cast(used & ~full, tf.int32), 1)
@@ -194,7 +202,7 @@ def poisson_spans(
 
 
 def _spans_of_budgets(budgets, mean_length, seed):
-    """Draw Poisson lengths that cover budgets, `(batch, draws)`; -1 if not needed."""
+    """Draw Poisson lengths that cover budgets, `(batch, draws)`; -1 once covered."""
     most = tf.cast(greatest(budgets), tf.float64) / mean_length
     draws = tf.cast(tf.math.ceil(most + 8 * tf.sqrt(most)), tf.int32) + 16
     shape = [tf.size(budgets), draws]
@@ -205,7 +213,7 @@ def _spans_of_budgets(budgets, mean_length, seed):
 
 
 def cut_to_budgets(sizes: TFTensor, budgets: TFTensor) -> TFTensor:
-    """Cut lengths off where they reach the row's budget; -1 follows.
+    """Cut the lengths of each row where their sum reaches its budget; -1 follows.
 
     Args:
         sizes: int32 tensor of shape `(batch, draws)`, not negative.
@@ -220,9 +228,10 @@ def cut_to_budgets(sizes: TFTensor, budgets: TFTensor) -> TFTensor:
 
 
 def poisson_bounds(mean_length: float) -> list[float]:
-    """Compute where uniform draws of the lengths 0, 1, ... end, but for the last.
+    """Compute cumulative probabilities of the lengths 0, 1, ... except the last.
 
-    Lengths of a probability below 1e-7 are left out.
+    A uniform draw below the first bound means length 0, below the second length 1, and
+    so on. Long lengths with a probability below 1e-7 are left out.
     """
     probabilities, value, number = [], math.exp(-mean_length), 0
     while value >= 1e-7 or number < mean_length:
@@ -237,7 +246,7 @@ def poisson_bounds(mean_length: float) -> list[float]:
 
 
 def cover(begin: TFTensor, end: TFTensor, total: TFTensor) -> TFTensor:
-    """Count the ranges that each of `total` places is in.
+    """Count for each of `total` places the ranges that contain it.
 
     Args:
         begin: int32 tensor of shape `(ranges,)`.
@@ -250,7 +259,7 @@ def cover(begin: TFTensor, end: TFTensor, total: TFTensor) -> TFTensor:
     # Example: ranges 0 to 3 and 2 to 4 of five places. The steps at the borders are
     # 1, 0, 1, -1, -1, and their sums 1, 1, 2, 1, 0.
     ones = tf.ones_like(begin)
-    # Faster than a scatter.
+    # A segment sum is faster than a scatter.
     steps = tf.math.unsorted_segment_sum(
         tf.concat([ones, -ones], 0), tf.concat([begin, end], 0), total + 1
     )
@@ -268,13 +277,13 @@ def random_parts(
 
     Args:
         totals: int32 tensor of shape `(batch,)`.
-        counts: int32 tensor of that shape: the parts of each, at most its number. None
-            are as one.
+        counts: int32 tensor of that shape: into how many parts each number is cut, at
+            most as many as the number. A count of 0 means 1.
         seed: integer tensor of shape `(2,)`.
 
     Returns:
         Two int32 tensors of shape `(batch, most parts)`: where each part begins and
-        where it ends; both are the number where there are no more.
+        where it ends. Unused places have the number itself.
     """
     # Example: 5 in two parts, and the place 2 drawn of 0 to 3: a border at 3, and parts
     # that begin at 0, 3 and end at 3, 5.
@@ -288,14 +297,16 @@ def random_places(sizes: TFTensor, counts: TFTensor, seed: TFTensor) -> TFTensor
     """Draw some of the places of each row, all sets of them equally likely.
 
     Args:
-        sizes: int32 tensor of shape `(batch,)`: how many places there are.
-        counts: int32 tensor of that shape: how many are drawn, at most all.
+        sizes: int32 tensor of shape `(batch,)`: the number of places of each row.
+        counts: int32 tensor of that shape: how many are drawn, at most `sizes`.
         seed: integer tensor of shape `(2,)`.
 
     Returns:
         An int32 tensor of shape `(batch, most drawn)`: the places in ascending order,
         then the row's size.
     """
+    # Example: sizes 5 and 3, counts 2 and 1, and the sets {1, 4} and {0} drawn give
+    # 1, 4 and 0, 3: the 3 fills an unused place.
     chosen = random_subset(sizes, counts, seed)
     width = tf.shape(chosen)[1]
     found = tf.cast(tf.where(tf.reshape(chosen, [-1]))[:, 0], tf.int32)
@@ -308,7 +319,7 @@ def random_places(sizes: TFTensor, counts: TFTensor, seed: TFTensor) -> TFTensor
 
 
 def shuffled_places(sizes: TFTensor, counts: TFTensor, seed: TFTensor) -> TFTensor:
-    """Draw places as `random_places` does, but in any order, all equally likely."""
+    """Draw places as `random_places` does, but in random order."""
     seeds = split_seed(seed, 2)
     places = random_places(sizes, counts, seeds[0])
     bits = random_uniform(tf.shape(places), seeds[1], 0, tf.int32.max, tf.int32)
@@ -325,7 +336,9 @@ def random_subset(sizes: TFTensor, counts: TFTensor, seed: TFTensor) -> TFTensor
     Returns:
         A bool tensor of shape `(batch, most places)`.
     """
-    # The fewer are drawn: those that are in the set, or those that aren't.
+    # Example: sizes 5 and 3, counts 2 and 2, and the sets {1, 4} and {0, 1} drawn give
+    # 0 1 0 0 1 and 1 1 0 0 0.
+    # Draw the smaller set: the places that are in, or the places that are out.
     fewer = tf.minimum(counts, sizes - counts)
     drawn, before = _draws(sizes, fewer, seed)
     early = tf.cast(before < tf.expand_dims(fewer, 1), tf.int32)
@@ -342,8 +355,8 @@ def random_subset(sizes: TFTensor, counts: TFTensor, seed: TFTensor) -> TFTensor
 def _draws(sizes, counts, seed):
     """Draw places one by one, with replacement, until enough are different.
 
-    Places that are drawn first are a random set. Faster than random numbers for all
-    places, of which the greatest are taken.
+    The first `counts` different places are a random set. This is faster than to draw a
+    number for each place and take the places with the greatest.
 
     Args:
         sizes: int32 tensor of shape `(batch,)`.
@@ -351,15 +364,16 @@ def _draws(sizes, counts, seed):
         seed: integer tensor of shape `(2,)`.
 
     Returns:
-        Two int32 tensors: which draw was the first of each place, `(batch, most
-        places)`; and how many places have been drawn before each draw, `(batch,
-        draws)`.
+        Two int32 tensors: the number of the draw that gave each place first, `(batch,
+        most places)`; and how many different places there were before each draw,
+        `(batch, draws)`.
     """
-    # Example: of five places 3, 1, 3, 0, ... are drawn. 3 was first in draw 0, 1 in
-    # draw 1 and 0 in draw 3; before these draws there have been 0, 1, 2, 2 places.
+    # Example: the draws 3, 1, 3, 0, ... of five places. Place 3 comes first in draw 0,
+    # place 1 in draw 1 and place 0 in draw 3. Before the draws there were 0, 1, 2, 2
+    # different places.
     rows, width = tf.size(sizes), greatest(sizes)
-    # Twice as many as are expected not to be new, and some: that they are too few is as
-    # unlikely as ten standard deviations.
+    # Some draws repeat a place. Plan for twice the expected number of repetitions, and
+    # 24 more: too few draws are as unlikely as ten standard deviations.
     old = counts // tf.maximum((sizes - counts) // tf.maximum(counts, 1), 1)
     draws = greatest(counts + old) + 24
     bits = random_uniform(tf.stack([rows, draws]), seed, None, None, tf.int32)
@@ -373,11 +387,11 @@ def _draws(sizes, counts, seed):
 
 
 def as_rows(values: TFTensor, lengths: TFTensor) -> TFRagged:
-    """Cut the tokens of a batch, one row after the other, into rows."""
+    """Cut flat values, one row after the other, into rows of given lengths."""
     lengths = tf.cast(lengths, tf.int64)
     return ragged.from_lengths(values, lengths)
 
 
 def greatest(counts: TFTensor) -> TFTensor:
-    """Find the greatest of some numbers, at least 1."""
+    """Find the greatest of some counts, at least 1."""
     return tf.reduce_max(tf.concat([counts, [1]], 0))

@@ -1,4 +1,4 @@
-"""What noise becomes in inputs and targets: pure seeded functions over ragged ids."""
+"""From noise to inputs and targets: pure seeded functions over ragged ids."""
 
 from collections.abc import Callable, Sequence
 
@@ -22,17 +22,17 @@ def text_lengths(tokens: TFRagged) -> TFTensor:
 
 
 def keep(tokens: TFRagged, kept: TFTensor) -> TFRagged:
-    """Leave tokens out.
+    """Keep some tokens of texts and delete the others.
 
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
-        kept: bool tensor, one for each of its flat values.
+        kept: bool tensor, one for each flat value of `tokens`.
 
     Returns:
         A ragged int32 tensor `(batch, None)`.
     """
-    # Example: of [[11, 12], [13, 14, 15]], 11, 14 and 15 are kept: their indices are
-    # 0, 3, 4, which are split at 0, 1, 3: [[11], [14, 15]].
+    # Example: 11, 14 and 15 of [[11, 12], [13, 14, 15]] are kept. Their indices 0, 3, 4
+    # are split at 0, 1, 3: [[11], [14, 15]].
     index = tf.where(kept)[:, 0]
     return tf.RaggedTensor.from_row_splits(
         tf.gather(tokens.flat_values, index),
@@ -47,7 +47,7 @@ def drop_noise(tokens: TFRagged, noise: TFRagged) -> TFRagged:
 
 
 def mask_each(tokens: TFRagged, noise: TFRagged, mask_token_id: int) -> TFRagged:
-    """Replace each token of the noise by a mask token."""
+    """Replace each token of noise by a mask token."""
     return tokens.with_flat_values(
         tf.where(noise.flat_values, mask_token_id, tokens.flat_values)
     )
@@ -62,7 +62,10 @@ def replace_each(
     random_rate: float,
     seed: TFTensor,
 ) -> TFRagged:
-    """Mask noise, replace it by random tokens or keep it; see `replace_tokens`."""
+    """Mask each token of noise, replace it by a random one, or keep it.
+
+    The arguments are those of `replace_tokens`.
+    """
     values = tokens.flat_values
     replaced = replace_tokens(
         values, None, seed, mask_token_id, draw, mask_rate, random_rate
@@ -71,49 +74,52 @@ def replace_each(
 
 
 def run_starts(noise: TFRagged) -> TFTensor:
-    """Find where runs of noise begin, a bool tensor of its flat values' shape."""
+    """Find where runs of noise begin: a bool tensor of the flat values' shape."""
     # Example: noise 0 1 1 0 1 (1 is true) has starts 0 1 0 0 1.
     values = noise.flat_values
     starts = values & ~tf.pad(values, [[1, 0]])[: tf.size(values)]
-    # Noise at the start of a text begins a run, even behind noise of the text before.
+    # Noise at the start of a text begins a run, even if the text before ends with it.
     first = _first_tokens(noise)
     at_first = tf.gather(values, first)
     return tf.tensor_scatter_nd_update(starts, first[:, None], at_first)
 
 
 def _first_tokens(tokens):
-    """Find the places of the first tokens of texts, int64, in ascending order."""
+    """Find where texts begin in the flat values, int64, without empty texts."""
     begins = tokens.row_starts()
     return ragged.keep(begins, tokens.row_lengths() > 0)
 
 
 def count_up(tokens: TFRagged, steps: TFTensor) -> TFTensor:
-    """Sum `steps` of each text up, from its first token to each.
+    """Compute the cumulative sums of `steps` within each text.
 
     Args:
         tokens: ragged tensor `(batch, None)`.
-        steps: int32 tensor, one for each of its flat values.
+        steps: int32 tensor, one for each flat value of `tokens`.
     """
-    # Example: steps 0, 1, 1, 0, 1 of one text give 0, 1, 2, 2, 3.
+    # Example: steps 0, 1, 1 | 0, 1 of two texts give 0, 1, 2 | 0, 1.
     sums = tf.cumsum(tf.pad(steps, [[1, 0]]))
     before = tf.gather(sums, tokens.row_starts())
     return sums[1:] - tf.gather(before, tokens.value_rowids())
 
 
 def limit_runs(noise: TFRagged, most: int) -> TFRagged:
-    """Remove the runs of noise after the first `most` of each text."""
+    """Keep only the first `most` runs of noise of each text."""
+    # Example: noise 1 0 1 1 0 1 (1 is true) and `most` 2 give 1 0 1 1 0 0.
     number = count_up(noise, tf.cast(run_starts(noise), tf.int32))
     return noise.with_flat_values(noise.flat_values & (number <= most))
 
 
 def limit_cost(noise: TFRagged, most: int | TFTensor, run_cost: int) -> TFRagged:
-    """Remove the noise that comes after targets of `most` tokens are full.
+    """Remove the noise for which targets of `most` tokens have no room.
 
     Args:
         noise: ragged bool tensor `(batch, None)`.
         most: int, or int32 tensor `(batch,)`.
-        run_cost: int. What a run costs beside its tokens.
+        run_cost: int. Tokens that the targets need for each run besides the noise.
     """
+    # Example: noise 1 1 0 1 1 (1 is true), `most` 5 and a run cost of 1. The noise
+    # costs 2, 3, 3, 5, 6 tokens up to each place: 1 1 0 1 0 stays.
     steps = tf.cast(noise.flat_values, tf.int32)
     steps += run_cost * tf.cast(run_starts(noise), tf.int32)
     if not isinstance(most, int):
@@ -124,12 +130,12 @@ def limit_cost(noise: TFRagged, most: int | TFTensor, run_cost: int) -> TFRagged
 def sentinel_per_span(
     tokens: TFRagged, noise: TFRagged, sentinel_ids: Sequence[int]
 ) -> TFRagged:
-    """Replace each run of noise by a sentinel: the first, the second...
+    """Replace each run of noise by a sentinel: the first run by the first, and so on.
 
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
-        noise: ragged bool tensor of that shape. Runs that there is no sentinel for
-            leave nothing behind.
+        noise: ragged bool tensor of that shape. Runs beyond the last sentinel are
+            deleted.
         sentinel_ids: sequence of ints, in the order in which they are used.
 
     Returns:
@@ -153,21 +159,23 @@ def sentinel_per_span(
 def sentinels_of_spans(
     tokens: TFRagged, spans: tuple[TFTensor, TFTensor], sentinel_ids: Sequence[int]
 ) -> tuple[TFRagged, TFRagged]:
-    """Make what `sentinel_per_span` makes, of spans and of what is between them.
+    """Make inputs and targets with sentinels from spans of noise.
+
+    They are what `sentinel_per_span` gives for the noise and for its inverse.
 
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
-        spans: what `random_spans` gives: none is empty or at the start of a text.
+        spans: what `random_spans` gives: no span is empty or at the start of a text.
         sentinel_ids: sequence of ints, enough for all spans.
 
     Returns:
         Two ragged int32 tensors `(batch, None)`: inputs and targets.
     """
-    # Example: tokens 11 12 13 14 15, spans that begin at 1, 4 and end at 3, 5. Pieces
-    # between ends are 11 | 12 13 | 14 | 15; with sentinels by turns these are the
-    # inputs 11 91 14 92 and the targets 91 12 13 92 15.
+    # Example: tokens 11 12 13 14 15, spans that begin at 1, 4 and end at 3, 5. The
+    # borders cut the text into 11 | 12 13 | 14 | 15. Taken in turns with sentinels,
+    # they give the inputs 11 91 14 92 and the targets 91 12 13 92 15.
     length = tf.expand_dims(text_lengths(tokens), 1)
-    # One more, at the end, for what a text ends with.
+    # One more border, at the end, for the tokens after the last span.
     begin, end = (tf.concat([x, length], 1) for x in spans)
     since = tf.concat([tf.zeros_like(length), end[:, :-1]], 1)
     pieces = _Pieces(tokens, tf.stack([begin, end], 2), [*sentinel_ids, 0])
@@ -178,34 +186,34 @@ def sentinels_of_spans(
 
 
 class _Pieces:
-    """Pieces of texts, and of single ids, of which other texts are made.
+    """Numbered pieces of texts, and single ids, from which other texts are joined.
 
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
         ends: int32 tensor `(batch, pieces, kinds)`: where each piece of a text ends,
             in ascending order; the last is the text's length.
-        ids: sequence of ints.
+        ids: sequence of ints, each of which becomes a piece of one token.
     """
 
     def __init__(self, tokens: TFRagged, ends: TFTensor, ids: Sequence[int]) -> None:
         total = tokens.row_splits[-1:]
         ends = tf.cast(ends, tf.int64) + tokens.row_starts()[:, None, None]
         single = total + tf.range(1, len(ids) + 1, dtype=tf.int64)
-        # The last one is empty.
+        # The last piece is empty.
         splits = tf.concat([total * 0, tf.reshape(ends, [-1]), single, single[-1:]], 0)
         values = tf.concat([tokens.flat_values, tf.constant(ids, tf.int32)], 0)
         self._table = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
         self._count = tf.size(ends)
         self._empty = self._count + len(ids)
-        # Their numbers.
+        # The numbers of the texts' pieces.
         self.of_texts = tf.reshape(tf.range(self._count), tf.shape(ends))
 
     def of_id(self, index: TFTensor, used: TFTensor) -> TFTensor:
-        """Number single ids, or nothing where they aren't used."""
+        """Give the numbers of single ids; the empty piece's if `used` is false."""
         return tf.where(used, self._count + index, self._empty)
 
     def joined(self, *numbers: TFTensor) -> TFRagged:
-        """Join the pieces of these numbers, each `(batch, n)`, to texts, by turns."""
+        """Join pieces to texts by their numbers, each `(batch, n)`, taken in turns."""
         parts = tf.gather(self._table, tf.reshape(tf.stack(numbers, 2), [-1]))
         each = len(numbers) * tf.shape(numbers[0])[1]
         return tf.RaggedTensor.from_row_splits(
@@ -221,7 +229,7 @@ def mask_per_span(
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
         noise: ragged bool tensor of that shape.
-        starts: ragged bool tensor of that shape: where spans begin; two may touch.
+        starts: ragged bool tensor of that shape: where spans begin. Spans may touch.
         mask_token_id: int.
 
     Returns:
@@ -251,7 +259,8 @@ def insert_masks(
     places = random_places(length[:, 0] + counts, counts, seed)
     number = tf.range(tf.shape(places)[1] + 1)
     inserted = number < counts[:, None]
-    # How much of the text is before each of them, and after the last.
+    # Example: a text of three tokens and two masks, at the places 1 and 2 of the
+    # result: 1 and 1 tokens of the text are before them, so it is `x M M x x`.
     before = tf.where(inserted[:, :-1], places - number[:-1], length)
     before = tf.concat([before, length], 1)
     pieces = _Pieces(tokens, before[:, :, None], [mask_token_id])
@@ -278,13 +287,15 @@ def shuffle_sentences(
 
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
-        end_ids: sequence of ints: tokens that end a sentence, the last of a run of
-            them; a text's end does as well.
+        end_ids: sequence of ints: ids of tokens that end a sentence. In a run of them
+            the last one ends it. A text's end always ends a sentence.
         seed: integer tensor of shape `(2,)`.
 
     Returns:
         A ragged int32 tensor `(batch, None)`.
     """
+    # Example: tokens 1 9 9 2 3 9 4, where 9 is a full stop. The sentences 1 9 9 | 2 3 9
+    # | 4 begin at 0, 3 and 6; one result is 4 1 9 9 2 3 9.
     values = tokens.flat_values
     size = tf.size(values)
     ends = is_any(values, end_ids)
@@ -303,7 +314,8 @@ def shuffle_sentences(
 
 
 def rotate(tokens: TFRagged, seed: TFTensor) -> TFRagged:
-    """Begin texts with any of their tokens; what was before comes at the end."""
+    """Rotate texts: each begins at a random token, and its start moves to the end."""
+    # Example: the text 11 12 13 14 and an offset of 3 give 14 11 12 13.
     lengths = text_lengths(tokens)
     offsets = uniform_below(lengths, seed)
     row = tokens.value_rowids()

@@ -20,10 +20,10 @@ class DenoisingVocabulary:
 
     Args:
         size: int. Number of token ids.
-        mask_token_id: int or `None`. What stands for a token or span that is masked.
-        sentinel_ids: tuple of ints. What stands for the first, second, ... span.
+        mask_token_id: int or `None`. The id in place of a masked token or span.
+        sentinel_ids: tuple of ints. The ids in place of the first, second, ... span.
         special_token_ids: tuple of ints. Ids that are never drawn at random.
-        sentence_end_ids: tuple of ints. Tokens that end a sentence.
+        sentence_end_ids: tuple of ints. Ids of tokens that end a sentence.
         named_token_ids: dict of str to int. Ids of the `token_names` of the objective.
 
     Example:
@@ -47,7 +47,7 @@ class DenoisingVocabulary:
 
     @property
     def mask(self) -> int:
-        """int: the mask token's id, which `DenoisingObjective.check` has asked for."""
+        """int: the mask token's id; `DenoisingObjective.check` made sure it exists."""
         return cast(int, self.mask_token_id)
 
     def random_tokens(self) -> Callable[[TFTensor, TFTensor], TFTensor]:
@@ -56,7 +56,7 @@ class DenoisingVocabulary:
         return make_draw([i for i in range(self.size) if i not in left_out], None)
 
     def without_sentinels(self, ids: set[int]) -> "DenoisingVocabulary":
-        """Make some sentinels special tokens of this vocabulary."""
+        """Make a vocabulary in which some sentinels are special tokens instead."""
         return dataclasses.replace(
             self,
             sentinel_ids=tuple(i for i in self.sentinel_ids if i not in ids),
@@ -80,8 +80,8 @@ class LengthLimits:
         """Select the limits of some of the texts.
 
         Args:
-            texts: int tensor `(n,)`: their numbers.
-            less: int. What has been taken of the inputs' room.
+            texts: int tensor `(n,)`: the texts' numbers.
+            less: int. How many tokens of the inputs are taken already.
         """
         sides = (self.inputs, self.targets)
         inputs, targets = (
@@ -97,9 +97,9 @@ class Corrupted:
     Args:
         inputs: ragged int32 tensor `(batch, None)`.
         targets: ragged int32 tensor `(batch, None)`.
-        predicted: ragged bool tensor of the shape of `targets`: which of them are
-            predicted, and are known to the decoder when what follows is; `None` for
-            all.
+        predicted: ragged bool tensor of the shape of `targets`: which targets are
+            predicted. The decoder knows only these when it predicts what follows.
+            `None` for all.
 
     Example:
 
@@ -114,7 +114,7 @@ class Corrupted:
     predicted: TFRagged | None = None
 
     def known(self) -> TFRagged:
-        """Return `predicted`, which is true of all targets if it is `None`."""
+        """Return `predicted`; all true if it is `None`."""
         if self.predicted is not None:
             return self.predicted
         values = tf.ones_like(self.targets.flat_values, tf.bool)
@@ -122,14 +122,15 @@ class Corrupted:
 
 
 class DenoisingObjective(KnownByName):
-    """Base of what makes inputs and targets of a text: small objects, called by name.
+    """Base of denoising objectives: small objects that make inputs and targets.
 
-    What an objective draws must depend on the seed alone. Arguments of its constructor
-    are attributes of the same names, of which `get_config` is made, and its class is
-    registered with Keras, so that layers and preprocessors that hold it can be saved.
+    A subclass follows four rules. It defines `corrupt`. What it draws depends on the
+    seed alone. It keeps each constructor argument as an attribute of the same name,
+    from which `get_config` is made. And it is registered with Keras, so that layers and
+    preprocessors that hold it can be saved.
 
     Attributes:
-        name: str or `None`. What preprocessors call it.
+        name: str or `None`. The name by which layers and preprocessors find it.
         uses_mask: bool. Whether it needs a mask token.
         uses_sentinels: bool. Whether it needs sentinels.
 
@@ -157,11 +158,11 @@ class DenoisingObjective(KnownByName):
 
     @property
     def token_names(self) -> list[str]:
-        """list of str: tokens whose ids it asks the vocabulary for."""
+        """list of str: tokens whose ids the objective takes from the vocabulary."""
         return []
 
     def check(self, vocabulary: DenoisingVocabulary, length: int) -> None:
-        """Raise a `ValueError` if the vocabulary lacks what is needed.
+        """Raise a `ValueError` if the vocabulary lacks an id that the objective needs.
 
         Args:
             vocabulary: `DenoisingVocabulary`.
@@ -169,26 +170,26 @@ class DenoisingObjective(KnownByName):
         """
         if self.uses_sentinels and not vocabulary.sentinel_ids:
             raise ValueError(
-                "`sentinel_ids` must be those of a tokenizer's <extra_id_0>, "
+                "`sentinel_ids` must be the ids of a tokenizer's <extra_id_0>, "
                 f"<extra_id_1>, ... for the objective {self.name!r}; "
                 "`train_sentence_piece(..., sentinels=100)` learns a vocabulary with "
                 "them. Received: none."
             )
         if self.uses_mask and vocabulary.mask_token_id is None:
             raise ValueError(
-                "`mask_token_id` must be that of a tokenizer's mask token or first "
+                "`mask_token_id` must be the id of a tokenizer's mask token or first "
                 f"sentinel for the objective {self.name!r}. Received: None."
             )
 
     def lengths(self, inputs: int) -> tuple[int, int]:
-        """Compute how long the texts are that fill inputs, and their targets.
+        """Compute the lengths of texts and targets for a length of inputs.
 
         Args:
-            inputs: int. Tokens of the inputs, special ones left out.
+            inputs: int. Tokens of the inputs, without special tokens.
 
         Returns:
-            Two ints: the most tokens of a text whose inputs fit, and those of its
-            targets.
+            Two ints: the most tokens of a text whose inputs fit, and the most tokens of
+            such a text's targets.
         """
         return inputs, inputs
 
@@ -199,14 +200,14 @@ class DenoisingObjective(KnownByName):
         room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
-        """Make inputs and targets of texts. Works in a graph.
+        """Make inputs and targets from texts. Works in a graph.
 
         Args:
-            tokens: ragged int32 tensor `(batch, None)`, without special tokens; texts
-                of no token are among them.
+            tokens: ragged int32 tensor `(batch, None)`, without special tokens. Some
+                texts can be empty.
             vocabulary: `DenoisingVocabulary`.
-            room: `LengthLimits`. What inputs and targets must fit into, if the text
-                is no longer than `lengths` says.
+            room: `LengthLimits`. Inputs and targets of a text that is no longer than
+                `lengths` says must fit into it.
             seed: integer tensor of shape `(2,)`.
         """
         raise TypeError(f"{type(self).__name__} must define `corrupt`.")
@@ -215,12 +216,12 @@ class DenoisingObjective(KnownByName):
 def get_objective(
     identifier: DenoisingObjective | Config | str | Sequence[Any],
 ) -> DenoisingObjective:
-    """Return an objective given itself, its config or its name, or a list of them.
+    """Return the objective that is meant by an object, a config, a name or a list.
 
     Args:
-        identifier: `DenoisingObjective`, what `keras.saving` serialised of one, the
-            `name` of one, such as `"random_spans"`, or a list of BART's noises,
-            applied one after the other.
+        identifier: `DenoisingObjective`; the config that `keras.saving` made of one;
+            the name of one, such as `"random_spans"`; or a list of BART's noises, which
+            are applied one after the other.
     """
     if isinstance(identifier, (list, tuple)):
         identifier = DenoisingObjective.named["bart"](identifier)
@@ -229,13 +230,13 @@ def get_objective(
 
 
 def check_noise_rate(rate: float) -> float:
-    """Return a rate above 0 and up to 0.99: less than a text is noise, and not none.
+    """Return a rate if it is above 0 and at most 0.99.
 
     Raises:
-        ValueError: for another one.
+        ValueError: for another rate.
     """
     if not 0 < rate <= 0.99:
-        raise ValueError(f"`rate` must be above 0, up to 0.99. Received: {rate}.")
+        raise ValueError(f"`rate` must be above 0 and at most 0.99. Received: {rate}.")
     return rate
 
 

@@ -31,18 +31,18 @@ def sample_spans(
     alpha: int = 6,
     beta: int = 1,
 ) -> tuple[TFTensor, TFTensor]:
-    """Select spans of whole words, each within a context of its own.
+    """Select spans of whole words, each with its own context around it.
 
-    From left to right: a span of `n` words, `p(n)` proportional to `1 / n`, gets
-    a context of `n * alpha // beta` tokens, of which a uniform part precedes it;
-    the span begins at the next word. The walk ends with the row or when the
-    goal is reached. A span is shortened to the words that fit what is left of
-    the goal.
+    Walk through each row from left to right. Draw `n` words with `p(n)` proportional to
+    `1 / n`, and a context of `n * alpha // beta` tokens. Skip a uniform part of the
+    context; the span begins at the next word, and the rest of the context follows it.
+    The walk stops at the row's end, or when `goals` is reached. A span is shortened to
+    the words that fit what is left of the goal.
 
     Args:
         starts: bool tensor `(batch, length)`: which tokens start a word.
-        inside: bool tensor `(batch, length)`: a contiguous part of each row,
-            outside of which nothing is selected.
+        inside: bool tensor `(batch, length)`: the contiguous part of each row in which
+            tokens may be selected.
         goals: int32 tensor `(batch,)`. The most tokens to select.
         max_count: int. An upper bound of `goals`.
         seed: integer tensor of shape `(2,)`.
@@ -51,9 +51,14 @@ def sample_spans(
         beta: int.
 
     Returns:
-        Begins and ends (exclusive) of the spans, int32 `(batch, max_count)`;
-        both 0 in empty slots.
+        Two int32 tensors `(batch, max_count)`: where spans begin and where they end
+        (exclusive). Both are 0 in empty slots.
     """
+    # Example: a row of 12 tokens, all words, and a goal of 3. First n = 1 is drawn
+    # (context 6), and a place of .5. Three tokens are skipped, the span is token 3, and
+    # the next context begins at 4 + 6 - 3 = 7. Then n = 2 is drawn (context 12), and a
+    # place of .1. One token is skipped, and the span is 8, 9. The begins are 3, 8, 0
+    # and the ends 4, 10, 0.
     shape = tf.shape(starts)
     index = tf.range(shape[1])
     starts &= inside
@@ -62,13 +67,14 @@ def sample_spans(
     first = tf.where(end > 0, tf.argmax(inside, 1, tf.int32), 0)
     words = tf.cast(starts, tf.int32)
     num_words = tf.reduce_sum(words, 1)
-    # The word that begins at or after a position, and where each word begins.
+    # `word_at`: the first word that begins at or after a position. `begin_of`: where
+    # each word begins.
     word_at = tf.concat([tf.cumsum(words, 1, exclusive=True), num_words[:, None]], 1)
     begin_of = tf.sort(tf.where(starts, index, end[:, None]), axis=1)
     begin_of = tf.concat([begin_of, tf.repeat(end[:, None], max_words + 1, 1)], 1)
     seeds = split_seed(seed, 2)
     draws = (max_count, shape[0])
-    # By the inverse of the distribution function of n.
+    # Draw n by the inverse of its cumulative distribution.
     shares = np.cumsum(1 / np.arange(1, max_words + 1))
     levels = tf.constant(shares[:-1] / shares[-1], tf.float32)
     sizes = random_uniform(draws, seeds[0])
@@ -118,14 +124,14 @@ def draw_order(
     Args:
         shape: int tensor of shape `(2,)`, batch and length.
         seed: integer tensor of shape `(2,)`.
-        perm_size: int or `None`. Blocks of this many tokens are permuted each
-            by itself, and come one after the other. `None` permutes the row.
+        perm_size: int or `None`. Blocks of this many tokens are permuted separately,
+            and stay one after the other. `None` permutes the whole row.
 
     Returns:
         int32 tensor of that shape: the place of each token in the order.
     """
     # Example: five keys .9 .4 .7 .1 .2 give the places 4, 2, 3, 0, 1: the fourth token
-    # comes first. In blocks of three, 2, 0, 1 | 3, 4.
+    # comes first. In blocks of three tokens the places are 2, 0, 1 | 3, 4.
     keys = random_uniform(shape, seed, dtype=tf.float64)
     if perm_size is not None:
         keys += tf.cast(tf.range(shape[1]) // perm_size, tf.float64)
@@ -133,17 +139,19 @@ def draw_order(
 
 
 def order_ranks(order: TFTensor, selected: TFTensor, special: TFTensor) -> TFTensor:
-    """Rank tokens by their places in an order; what everyone sees has rank -1.
+    """Rank tokens by their places in an order; tokens that all others see get -1.
 
     Args:
         order: int tensor `(batch, length)`, see `draw_order`.
         selected: bool tensor `(batch, length)`, the tokens to predict.
-        special: bool tensor `(batch, length)`, separators and the like, which
-            take part in the order but aren't predicted.
+        special: bool tensor `(batch, length)`, special tokens such as separators,
+            which take part in the order but aren't predicted.
 
     Returns:
         int32 tensor `(batch, length)`, the `perm_ranks` of `XLNetBackbone`.
     """
+    # Example: order 4 2 3 0 1, selected 0 1 0 0 0 and special 0 0 0 0 1 (1 is true)
+    # give -1 2 -1 -1 1.
     return tf.where(selected | special, tf.cast(order, tf.int32), -1)
 
 
@@ -152,39 +160,43 @@ def order_ranks(order: TFTensor, selected: TFTensor, special: TFTensor) -> TFTen
 class PermuteTokens(PreprocessingLayer):
     """Draws factorisation orders, and the tokens to predict, as XLNet does.
 
-    Use it inside `Dataset.map`, after batching. The token ids stay as they are:
-    only the order says who sees whom. A row's first `reuse_length` tokens, which
-    memory will repeat, and the rest have an order each; the first part sees
-    nothing of the second, the second all of the first.
+    Use it inside `Dataset.map`, after batching. The token ids stay as they are; the
+    order alone says which tokens see which. A row has two parts: its first
+    `reuse_length` tokens, which the memory repeats for the next row, and the rest. Each
+    part has its own order. The second part sees all of the first, and the first nothing
+    of the second.
 
-    A part of full length gets its share of exactly `mask_selection_length` targets,
-    a padded one the same share of its tokens, never more than it has candidates:
-    first spans of whole words, see `sample_spans`, then single tokens. Special
-    tokens are no targets. (The released code takes them for targets and gives
-    them no weight; and its spans are of pieces, by an error, not of words.)
+    A row's targets are first spans of whole words, see `sample_spans`, then single
+    tokens. A full row has `mask_selection_length` of them, which its parts share in
+    proportion to their lengths. A padded row has the same share of its tokens, as far
+    as it has candidates. Special tokens are never targets.
+
+    The released code differs in two points: it makes special tokens targets with weight
+    0, and, by an error, its spans consist of pieces, not of words.
 
     Args:
         vocabulary_size: int. Number of token ids.
-        special_token_ids: sequence of ints. Ids that are never predicted, and
-            that only what comes later in the order sees: separators.
+        special_token_ids: sequence of ints. Ids of separators and the like. They are
+            never predicted, and only tokens later in the order see them.
         pad_token_id: int or `None`. The id of padding. Defaults to `0`.
-        mask_selection_length: int or `None`. Slots out; `None` means
-            `length * beta // alpha`, for a static length.
-        reuse_length: int. Defaults to `0`, one part.
+        mask_selection_length: int or `None`. The number of slots in the outputs. `None`
+            means `length * beta // alpha`, which needs a static length.
+        reuse_length: int. Length of a row's first part. Defaults to `0`: the row is
+            one part.
         perm_size: int or `None`. See `draw_order`. Defaults to `None`.
-        max_words: int. Most words of a span. Defaults to `5`.
+        max_words: int. The most words of a span. Defaults to `5`.
         alpha, beta: ints. A span of n words has a context of `n * alpha // beta`
             tokens. Default to `6` and `1`.
-        starts_word: sequence of `vocabulary_size` booleans, or `None` for each
-            token a word.
+        starts_word: sequence of `vocabulary_size` booleans: whether a token starts a
+            word. `None`: every token does.
         seed: int. Used in calls without a seed. Defaults to `0`.
 
     Call arguments:
         token_ids: integer tensor `(batch, length)` or `(length,)`.
         seed: integer tensor of shape `(2,)`, such as one of `seeded_passes`.
             Defaults to a hash of `token_ids` and the layer's own seed.
-        reversed_rows: bool tensor `(batch,)`. Rows whose text runs backwards,
-            where a word begins with its last piece.
+        reversed_rows: bool tensor `(batch,)`, true for rows whose text runs backwards:
+            there a word begins with its last piece.
 
     Returns:
         A dict of `tf.Tensor`s: `perm_ranks`, int32 `(batch, length)`, see
@@ -208,7 +220,7 @@ class PermuteTokens(PreprocessingLayer):
     2.3 and 3.1.
     """
 
-    # What the call takes of rows besides `token_ids`.
+    # Features of a row that the call takes besides `token_ids`.
     row_arguments = ("reversed_rows",)
 
     def __init__(
@@ -282,8 +294,9 @@ class PermuteTokens(PreprocessingLayer):
         length = ids.shape[1]
         if length is None and (self.mask_selection_length is None or self.reuse_length):
             raise ValueError(
-                "`mask_selection_length` must be given, and `reuse_length` be 0, where "
-                f"the length of `token_ids` isn't static. Received: {ids.shape}."
+                "`mask_selection_length` must be given, and `reuse_length` must be 0, "
+                "if the length of `token_ids` isn't static. Received: shape="
+                f"{ids.shape}."
             )
         slots = self.mask_selection_length
         if slots is None:
@@ -305,7 +318,7 @@ class PermuteTokens(PreprocessingLayer):
             goals = self._goals(part, goal)
             asked.append(tf.reduce_sum(goals))
             ranks, selected = self._part(part, begins, goals, goal, fold(seed, number))
-            # Everything of the second part comes after everything of the first.
+            # All ranks of the second part are above those of the first.
             parts.append((ranks + (begin + 1 if begin else 0), selected))
         ranks, selected = (tf.concat(pair, 1) for pair in zip(*parts, strict=True))
         where = tf.where(selected)
@@ -327,13 +340,14 @@ class PermuteTokens(PreprocessingLayer):
         starts = tf.gather(tf.constant(self.starts_word), ids)
         if reversed_rows is None:
             return starts
-        # Backwards, what follows the first piece of a word starts the next.
+        # In a reversed row a word ends with its first piece, and the next token starts
+        # a word.
         backwards = tf.pad(starts, [[0, 0], [1, 0]], constant_values=True)[:, :-1]
         backwards |= is_any(ids, self.special_token_ids)
         return tf.where(tf.cast(reversed_rows, tf.bool)[:, None], backwards, starts)
 
     def _goals(self, ids, goal):
-        """Compute how many tokens of each row to predict, `goal` of a full one."""
+        """Compute how many tokens of each row to predict: `goal` for a full row."""
         inside = tf.cast(self._inside(ids), tf.float64)
         return tf.cast(tf.round(tf.reduce_mean(inside, 1) * goal), tf.int32)
 
@@ -343,7 +357,7 @@ class PermuteTokens(PreprocessingLayer):
         return ids != self.pad_token_id
 
     def _part(self, ids, starts, goals, goal, seed):
-        """Rank the tokens of one part of the rows, and choose what is predicted."""
+        """Rank the tokens of one part of the rows, and choose the targets."""
         if goal == 0:
             return tf.fill(tf.shape(ids), -1), tf.zeros_like(ids, tf.bool)
         seeds = split_seed(seed, 3)

@@ -1,4 +1,4 @@
-"""Replacement of selected tokens, and slots that selections are laid out in."""
+"""Replacement of selected tokens, and the slots of selections."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +13,7 @@ from keras_bertfam.types import TFTensor
 def check_rates(
     mask_selection_rate: float, mask_token_rate: float, random_token_rate: float
 ) -> None:
-    """Raise a `ValueError` for rates that aren't shares, or are too much together."""
+    """Raise a `ValueError` for rates outside [0, 1], or with a sum above 1."""
     for name, rate in list(locals().items()):
         if not 0 <= rate <= 1:
             raise ValueError(f"`{name}` must be in [0, 1]. Received: {rate}.")
@@ -25,7 +25,12 @@ def check_rates(
 
 
 def check_ids(vocabulary_size: int, **ids: int | Sequence[int] | None) -> None:
-    """Raise a `ValueError` for ids, by their arguments' names, of no token."""
+    """Raise a `ValueError` for ids outside the vocabulary.
+
+    Args:
+        vocabulary_size: int.
+        **ids: ids by the names of their arguments.
+    """
     for name, value in ids.items():
         given = np.atleast_1d([] if value is None else value)
         if ((given < 0) | (given >= vocabulary_size)).any():
@@ -44,14 +49,14 @@ def replace_tokens(
     mask_rate: float,
     random_rate: float,
 ) -> TFTensor:
-    """Replace each group of tokens by mask tokens, random ones, or itself.
+    """Replace each group of tokens by mask tokens or random tokens, or keep it.
 
     Args:
         originals: int32 tensor of shape `(n,)`.
-        groups: int32 tensor of shape `(n,)`, in [0, n): tokens of one group
-            share their fate. `None` if each token has its own.
+        groups: int32 tensor of shape `(n,)`, in [0, n). The tokens of a group are all
+            masked, all random or all kept. `None` decides over each token separately.
         seed: integer tensor of shape `(2,)`.
-        mask_token_id: int, or int32 tensor of shape `(n,)`, what stands for each.
+        mask_token_id: int, or int32 tensor of shape `(n,)`, the mask of each token.
         draw: callable from a shape and a seed to random ids of that shape.
         mask_rate: float. The probability of the mask token.
         random_rate: float. The probability of a random token.
@@ -75,7 +80,7 @@ def make_draw(
     """Return a function from a shape and a seed to random ids.
 
     Args:
-        ids: int or sequence of ints: ids in `[0, ids)`, or the given ones.
+        ids: int or sequence of ints: the ids in `[0, ids)`, or the given ids.
         weights: sequence of floats, one for each id, or `None` for all equal.
     """
     size = ids if isinstance(ids, int) else len(ids)
@@ -105,20 +110,20 @@ def make_draw(
 def group_neighbours(
     where: TFTensor, starts: TFTensor | None = None
 ) -> tuple[TFTensor, TFTensor, TFTensor]:
-    """Number the groups of selections that touch.
+    """Number the groups of neighbouring selections.
 
     Args:
         where: int64 tensor of shape `(n, 2)`: row and position of each
             selection, in lexicographic order.
-        starts: bool tensor of shape `(n,)` or `None`: selections with which a
-            group begins in any case.
+        starts: bool tensor of shape `(n,)` or `None`: selections that begin a group
+            even if their neighbour is selected.
 
     Returns:
-        The number of each selection's group, counted over all rows, int32
-        `(n,)`, and the first and last position of it, each int32 `(n,)`.
+        Three int32 tensors `(n,)`: the number of each selection's group, counted over
+        all rows, and the group's first and last position.
     """
-    # Example: places 1, 2, 4 of row 0 and 0, 1 of row 1. Their groups 0, 0, 1, 2, 2
-    # begin at 1, 1, 4, 0, 0 and end at 2, 2, 4, 1, 1.
+    # Example: the positions 1, 2, 4 of row 0 and 0, 1 of row 1. Their groups are 0, 0,
+    # 1, 2, 2, the first positions 1, 1, 4, 0, 0 and the last ones 2, 2, 4, 1, 1.
     touches = tf.reduce_all(where[1:] - where[:-1] == [0, 1], 1)
     begins = tf.concat([tf.ones_like(where[:1, 0], tf.bool), ~touches], 0)
     if starts is not None:
@@ -167,20 +172,22 @@ def fill_slots(
     splits = tf.searchsorted(where[:, 0], tf.range(num_rows + 1))
     slot = splits[:-1, None] + tf.range(num_slots)
     full = slot < splits[1:, None]
-    # One extra element, so that empty slots and empty batches have an index.
+    # Empty slots point to one extra element, which also exists in empty batches.
     slot = tf.where(full, slot, tf.shape(where)[0])
     slots = [tf.gather(tf.pad(value, [[0, 1]]), slot) for value in values]
     return tf.cast(full, tf.float32), slots
 
 
 def whole_groups(groups: TFTensor, begins: TFTensor, ends: TFTensor) -> TFTensor:
-    """Tell of each selected token whether its group is a whole word, or several.
+    """Tell for each token whether its group consists of whole words.
 
     Args:
         groups: int32 tensor of shape `(n,)`, 0, 0, 1, ...: the group of each token.
         begins: bool tensor of that shape: which tokens start a word.
-        ends: bool tensor of that shape: which end one.
+        ends: bool tensor of that shape: which tokens end a word.
     """
+    # Example: groups 0 0 1, begins 1 0 1 and ends 0 1 0 (1 is true) give 1 1 0: the
+    # last token's word goes on after it.
     places = tf.range(tf.size(groups))
     whole = tf.gather(begins, tf.math.segment_min(places, groups))
     whole &= tf.gather(ends, tf.math.segment_max(places, groups))

@@ -1,4 +1,4 @@
-"""The layer that draws from which tokens of its row each token is to be predicted."""
+"""The layer that draws for each token which tokens of its row predict it."""
 
 import functools
 from typing import Any
@@ -15,31 +15,32 @@ from keras_bertfam.layers.corruption.word_layer import WordLayer
 from keras_bertfam.layers.data.seeding import random_uniform, split_seed
 from keras_bertfam.types import TFTensor
 
-# Sets of hidden words that the tokens of a row choose among, as in the released code.
+# The most sets of hidden words of a row, as in the released code.
 _MOST_DRAWS = 256
 
 
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SampleContexts(WordLayer):
-    """Draws for each token of a row the tokens that it is to be predicted from.
+    """Draws for each token of a row the tokens from which it is predicted.
 
-    For each row as many sets of whole words are drawn as it has tokens, at most 256.
-    Each token has one of these sets hidden from it, chosen at random, and itself. Of a
-    row of `n` tokens, special ones included, a set has `max(1, round(n *
-    hiding_rate))`, or fewer where the next word is too long.
+    The layer draws as many sets of whole words as the row has tokens, at most 256. For
+    each token it picks one set at random. The set's tokens are hidden from the token,
+    and a token of a word is also hidden from itself. In a row of `n` tokens, special
+    ones included, a set has `max(1, round(n * hiding_rate))` tokens, or fewer if the
+    next word doesn't fit.
 
     Args:
         hiding_rate: float in [0, 1]. Defaults to `0.5`.
-        **kwargs: those of `WordLayer`. Padding is hidden from all, and
+        **kwargs: those of `WordLayer`. Padding is hidden from all tokens, and
             `unselectable_token_ids` from none.
 
     Call arguments are those of `WordLayer`.
 
     Returns:
         bool tensor of shape `(batch, length, length)`, without the batch axis if there
-        was none: true where the token of the second axis is predicted from that of the
-        third.
+        was none. Element `(b, i, j)` tells whether token `i` is predicted from token
+        `j`.
 
     Example:
 
@@ -67,9 +68,10 @@ class SampleContexts(WordLayer):
         words: TFTensor,
         starts: TFTensor,
     ) -> TFTensor:
-        # Example: [CLS] a ##b c [SEP] and a rate of .5, so 2 tokens are hidden (round(5
-        # * .5), half to even). The sets drawn are {a, ##b}, {c}, ...: after c, the
-        # word a ##b is too long. The token c may have {a, ##b} hidden from it, and c.
+        # Example: [CLS] a ##b c [SEP] and a rate of .5. A set has round(5 * .5) = 2
+        # tokens, half rounding to even. The sets drawn are {a, ##b}, {c}, ...: after c
+        # the word a ##b doesn't fit. The token c can get the set {a, ##b}: these are
+        # hidden from it, and c itself.
         lengths, selectable = (
             tf.reduce_sum(tf.cast(x, tf.int32), 1) for x in (~padding, words)
         )
@@ -80,7 +82,7 @@ class SampleContexts(WordLayer):
         copied = functools.partial(tf.repeat, repeats=draws, axis=0)
         sets = select_words(copied(words), copied(starts), copied(counts), drawn)
         sets = tf.reshape(sets, [batch, draws, length])
-        # A row that is padded has as many sets as it has tokens.
+        # A padded row has as many sets as it has tokens without padding.
         share = random_uniform([batch, length], chosen)
         own = tf.cast(tf.minimum(lengths, draws), tf.float32)[:, None]
         choice = tf.cast(share * own, tf.int32)

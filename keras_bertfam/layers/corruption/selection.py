@@ -1,4 +1,4 @@
-"""Selection of positions, how many and which: pure seeded functions."""
+"""Selection of positions: how many, and which. Pure seeded functions."""
 
 import functools
 import math
@@ -28,8 +28,8 @@ def count_selections(
     """Return how many tokens to select in each row, int32.
 
     Args:
-        lengths: int32 tensor of shape `(batch,)`: tokens that aren't padding.
-        selectable: int32 tensor of that shape: those that may be selected.
+        lengths: int32 tensor of shape `(batch,)`: how many tokens aren't padding.
+        selectable: int32 tensor of that shape: how many tokens may be selected.
         rate: float.
         selections_per_row: `"bert"`, `"fairseq"` or `"spanbert"`; see `MaskTokens`.
         seed: integer tensor of shape `(2,)`.
@@ -44,7 +44,7 @@ def count_selections(
 
 
 def is_any(ids: TFTensor, values: Sequence[int]) -> TFTensor:
-    """Return where `ids` is one of `values`, a sequence of ints."""
+    """Tell which ids are among `values`, a sequence of ints."""
     if len(values) > 8:
         highest = max(values)
         table = np.isin(np.arange(highest + 2), values)
@@ -75,7 +75,7 @@ def select_tokens(
 def keep_highest(
     scores: TFTensor, counts: TFTensor, max_count: int | TFTensor
 ) -> TFTensor:
-    """Return where the `counts` highest scores of each row are, of those >= 0.
+    """Return where the `counts` highest non-negative scores of each row are.
 
     Args:
         scores: int32 tensor of shape `(batch, length)`, distinct within a row;
@@ -85,41 +85,45 @@ def keep_highest(
     """
     # Example: scores 7, 3, -1, 9, 5 and a count of 2 keep the places of 7 and 9.
     lowest, highest = tf.int32.min, tf.int32.max
-    # The (max_count)-th of a row lengthened by `max_count - counts` highest
-    # scores is the (counts)-th of the row: one fixed rank for all rows.
+    # `top_k` needs the same k for all rows. So a row gets `max_count - counts` dummies
+    # that are higher than all its scores: its `counts`-th score is then in place
+    # `max_count`, in every row.
     above = tf.range(max_count)[None] < max_count - counts[:, None]
     threshold = tf.raw_ops.NthElement(
         input=tf.concat([scores, tf.where(above, highest, lowest)], 1),
         n=max_count - 1,
         reverse=True,
     )
-    # With no selections at all the threshold is `highest`, which no score has.
+    # A count of 0 gives the threshold `highest`, which no score has.
     return (scores >= 0) & (scores >= threshold[:, None])
 
 
 def distinct_scores(shape: TFTensor, seed: TFTensor) -> TFTensor:
     """Return random int32 scores of `shape`, at least 0, distinct within a row.
 
-    The position breaks ties, which 24 random bits at 128 tokens make rare.
+    The position breaks ties. They are rare: with 128 tokens, scores have 24 random
+    bits.
     """
     length = shape[1]
     bits = random_uniform(shape, seed, 0, tf.int32.max // length, tf.int32)
     return bits * length + tf.range(length)
 
 
-# Of a word that doesn't fit a row's count: SpanBERT's longest span.
+# The most tokens of a part of a long word, as many as words of SpanBERT's longest span.
 LONGEST_PART = 10
 
 
 def part_long_words(
     candidates: TFTensor, starts: TFTensor, counts: TFTensor, seed: TFTensor
 ) -> TFTensor:
-    """Let words that are longer than a row's count start anew within.
+    """Cut words that are longer than a row's count into parts.
 
-    The published code skips such words, and so does this where the others can fill the
-    count. Where no spaces stand between words, as in Thai or DNA, a whole row is one
-    word, and nothing would ever be masked. Its parts have as many tokens as the count,
-    at most 10, from a random place on: with a count of 2, `wwwww` has `w`, `ww`, `ww`.
+    With a count of 2, the word `wwwww` becomes `w`, `ww`, `ww`, for example. A part has
+    as many tokens as the count, at most 10; the first cut is at a random place.
+
+    The published code skips long words, and so does this function if the other words
+    can fill the count. But text without spaces, such as Thai or DNA, is one word a row,
+    and nothing of it would ever be masked.
 
     Args:
         candidates: bool tensor of shape `(batch, length)`.
@@ -156,8 +160,8 @@ def number_words(candidates: TFTensor, starts: TFTensor) -> tuple[TFTensor, TFTe
         starts: bool tensor of that shape: which tokens start a word.
 
     Returns:
-        int32 tensors: the numbers, of that shape, and the sizes, of shape `(batch *
-        length,)`. Tokens that are no candidates have numbers of their own.
+        Two int32 tensors: the numbers, of that shape; and the words' sizes, of shape
+        `(batch * length,)`. A token that is no candidate is a word of size 0.
     """
     # Example: candidates 0 1 1 1 1, starts 0 1 0 1 0 (1 is true). The words are
     # 0 1 1 2 2, and their sizes 0, 2, 2.
@@ -177,11 +181,11 @@ def number_words(candidates: TFTensor, starts: TFTensor) -> tuple[TFTensor, TFTe
 def select_words(
     candidates: TFTensor, starts: TFTensor, counts: TFTensor, seed: TFTensor
 ) -> TFTensor:
-    """Select whole words in random order, each that fits what is left.
+    """Select whole words in random order, each that fits what is left of the count.
 
-    A word is a candidate that starts one, or follows a token that is no
-    candidate, together with the candidates after it that don't start one. Where
-    words are too long for the count, they are parts: see `part_long_words`.
+    A word begins at a candidate that starts one, or that follows a token that is no
+    candidate. The candidates after it that don't start a word belong to it. Words that
+    are too long for the count are cut, see `part_long_words`.
 
     Args:
         candidates: bool tensor of shape `(batch, length)`.
@@ -193,6 +197,8 @@ def select_words(
         A bool tensor of shape `(batch, length)` with at most `counts` true
         elements in each row.
     """
+    # Example: words of the sizes 2, 1, 3 and a count of 3. In the random order 1, 2, 0
+    # the sizes are 1, 3, 2: the first and the last fit, so words 0 and 1 are selected.
     shape = tf.shape(candidates)
     starts = part_long_words(candidates, starts, counts, seed)
     word, sizes = number_words(candidates, starts)
@@ -207,7 +213,7 @@ def select_words(
 
 
 def after_other(candidates: TFTensor) -> TFTensor:
-    """Return where the token before is no candidate: no word continues there."""
+    """Tell which tokens follow a token that is no candidate, and so begin a word."""
     return ~tf.pad(candidates, [[0, 0], [1, 0]])[:, :-1]
 
 
@@ -219,14 +225,15 @@ def select_smoothed(
     across_rows: bool,
     seed: TFTensor,
 ) -> TFTensor:
-    """Select one after the other, in proportion to the weights of what is left.
+    """Select tokens one by one, each in proportion to the weights of those left.
 
     Args:
         candidates: bool tensor of shape `(batch, length)`.
         weights: float tensor of that shape, positive.
         counts: int32 tensor of shape `(batch,)`.
         max_count: int. An upper bound of `counts`, and of a row's selections.
-        across_rows: bool. Select `sum(counts)` of all rows together.
+        across_rows: bool. Whether to select `sum(counts)` tokens among all rows
+            together.
         seed: integer tensor of shape `(2,)`.
 
     Returns:
@@ -234,7 +241,7 @@ def select_smoothed(
     """
     shape = tf.shape(candidates)
     uniform = random_uniform(shape, seed, dtype=tf.float64)
-    # The order of arrival of exponential variables with these rates.
+    # Exponential variables with these rates arrive in the order of such a selection.
     arrivals = -tf.math.log1p(-uniform) / tf.cast(weights, tf.float64)
     latest_first = tf.argsort(tf.reshape(arrivals, [-1]), direction="DESCENDING")
     scores = tf.scatter_nd(
@@ -251,10 +258,10 @@ def select_smoothed(
 
 
 def take_fitting(sizes: TFTensor, budgets: TFTensor) -> TFTensor:
-    """Walk along each row, and take whatever fits what is left of the budget.
+    """Walk along each row, and take every size that fits what is left of the budget.
 
-    Each turn of the loop takes all sizes up to the next that doesn't fit, so
-    two to four turns do instead of one per size.
+    Each turn of the loop takes all sizes up to the next that doesn't fit. So two to
+    four turns are enough, instead of one for each size.
 
     Args:
         sizes: int32 tensor of shape `(batch, n)`; zeros are never taken.
@@ -263,8 +270,9 @@ def take_fitting(sizes: TFTensor, budgets: TFTensor) -> TFTensor:
     Returns:
         A bool tensor of shape `(batch, n)`.
     """
-    # Example: sizes 2, 4, 1, 3, 1 and a budget of 5. At first 2 is taken, as 2 + 4 is
-    # too much; of what still fits, 1, 3, 1, the next turn takes 1, and the last 1.
+    # Example: sizes 2, 4, 1, 3, 1 and a budget of 5. The first turn takes 2, since
+    # 2 + 4 is too much. The sizes 1, 3, 1 still fit the 3 that are left: the second
+    # turn takes 1, and the third turn the last 1.
 
     def turn(taken, left):
         open_sizes = tf.where(taken | (sizes > left[:, None]), 0, sizes)

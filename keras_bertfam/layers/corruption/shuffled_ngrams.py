@@ -1,4 +1,4 @@
-"""Neighbouring tokens in another order: what StructBERT puts right."""
+"""Neighbouring tokens in random order, which StructBERT learns to restore."""
 
 import tensorflow as tf
 
@@ -16,28 +16,28 @@ def shuffle_ngrams(
     seed: TFTensor,
     sequence_ids: TFTensor | None = None,
 ) -> tuple[TFTensor, TFTensor]:
-    """Shuffle the tokens within some n-grams, none of which overlap.
+    """Shuffle the tokens within some n-grams, which don't overlap.
 
-    Of the `m` n-grams of a row whose tokens are all free, `round(m * rate)` are
-    shuffled, or as many as there are side by side. Each order of an n-gram is as
-    likely, the one that it had as well.
+    A row has `m` n-grams whose tokens are all free; `round(m * rate)` of them are
+    shuffled, or fewer if not so many fit side by side. All orders of an n-gram are
+    equally likely, its original order included.
 
     Args:
         token_ids: int32 tensor of shape `(batch, length of rows)`.
-        free: bool tensor of that shape: which tokens may move.
+        free: bool tensor of that shape, true for tokens that may move.
         rate: float in [0, 1].
         length: int. Tokens of an n-gram, at least 2.
         most: int. The most n-grams of a row.
         seed: integer tensor of shape `(2,)`.
-        sequence_ids: int tensor of the shape of the ids, or `None`. An n-gram is of one
-            sequence.
+        sequence_ids: int tensor of the shape of the ids, or `None`. An n-gram stays
+            within a sequence.
 
     Returns:
-        The ids, and a bool tensor of their shape: which tokens are of a shuffled
+        The ids, and a bool tensor of their shape: which tokens belong to a shuffled
         n-gram.
     """
-    # Example: cells of 3 from a random place on, a | b c d | e f g | h. The second one
-    # is drawn, and its tokens are sorted by random keys: a b c d g e f h.
+    # Example: n-grams of 3. A random offset cuts the row into a | b c d | e f g | h.
+    # The n-gram e f g is drawn, and sorted by random keys: a b c d g e f h.
     seeds = split_seed(seed, 3)
     shape = tf.shape(token_ids)
     places = tf.range(shape[1])

@@ -1,4 +1,4 @@
-"""Words that stand for similar ones, in place of masks: a table by their tokens."""
+"""Similar words in place of masks: a table that finds words by their tokens."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,39 +15,40 @@ from keras_bertfam.tokenizers.pipeline_ops import (
 )
 from keras_bertfam.types import TFTensor, Tokenizer
 
-# Of a word's ids, and of those of each that may stand for it.
+# Pairs: a word's ids, and the ids of each word that may replace it.
 SimilarTokens = Sequence[tuple[Sequence[int], Sequence[Sequence[int]]]]
 # Any odd number whose powers spread over 64 bits.
 _FACTOR = 6364136223846793005
 
 
 class SimilarWordTable:
-    """Finds words by their tokens, and draws similar words of as many tokens.
+    """Finds words by their tokens, and draws similar words with equally many tokens.
 
-    A word is found by a hash of its ids; a word that isn't in the table has the hash
-    of one that is once in 2 ** 64 times.
+    A word is found by a 64-bit hash of its ids. A word outside the table has the hash
+    of a given word in the table with a probability of 1 in 2 ** 64.
 
     Args:
-        similar_tokens: list of pairs: the ids of a word, and a list of those of similar
-            ones, each of as many ids.
+        similar_tokens: list of pairs: the ids of a word, and a list of the ids of
+            similar words, each with equally many ids.
         vocabulary_size: int.
 
     Raises:
-        ValueError: for a word without ids, twice, without similar ones or with one of
-            another length, and for ids of no token.
+        ValueError: for a word that has no ids, comes twice, has no similar words, or
+            has one of another length; and for ids outside the vocabulary.
     """
 
     def __init__(self, similar_tokens: SimilarTokens, vocabulary_size: int) -> None:
         words = [tuple(ids) for ids, _ in similar_tokens]
         if not words or len({*words}) < len(words):
             raise ValueError(
-                "`similar_tokens` must have at least one word, and none twice. "
-                f"Received: {len(words)} words, of which {len({*words})} differ."
+                "`similar_tokens` must have at least one word, and no word twice. "
+                f"Received: {len(words)} words, {len({*words})} of them different."
             )
         for ids, others in similar_tokens:
             if not ids or not others or {len(ids)} != {len(each) for each in others}:
                 raise ValueError(
-                    "`similar_tokens` must have for each word others of as many ids. "
+                    "`similar_tokens` must list similar words, with as many ids as the "
+                    "word itself. "
                     f"Received: {list(ids)} with {list(others)}."
                 )
         check_ids(
@@ -57,7 +58,7 @@ class SimilarWordTable:
             ],
         )
         longest = max(map(len, words))
-        with np.errstate(over="ignore"):  # 64 bits, as in the graph
+        with np.errstate(over="ignore"):  # products overflow 64 bits, as in the graph
             factor = np.array(_FACTOR, "int64")
             self._powers = np.cumprod(np.full(longest, factor))
             hashes = np.array(
@@ -69,7 +70,9 @@ class SimilarWordTable:
         order = np.argsort(hashes)
         self._hashes = hashes[order]
         if (self._hashes[1:] == self._hashes[:-1]).any():
-            raise ValueError("`similar_tokens` has two words of one hash.")
+            raise ValueError(
+                "`similar_tokens` has two words with the same hash. Remove one of them."
+            )
         rows = [similar_tokens[k] for k in order]
         self._sizes = np.array([len(ids) for ids, _ in rows], "int32")
         self._counts = np.array([len(others) for _, others in rows], "int32")
@@ -81,19 +84,20 @@ class SimilarWordTable:
     def draw(
         self, originals: TFTensor, words: TFTensor, others: TFTensor, seed: TFTensor
     ) -> TFTensor:
-        """Draw a similar word for each word, each as likely as any.
+        """Draw a similar word for each word, all equally likely.
 
         Args:
             originals: int32 tensor of shape `(n,)`.
             words: int32 tensor of that shape, 0, 0, 1, ...: the word of each token.
-            others: int32 tensor of that shape: the ids of words without similar ones.
+            others: int32 tensor of that shape: the result for tokens of words that
+                have no similar word.
             seed: integer tensor of shape `(2,)`.
 
         Returns:
             int32 tensor of shape `(n,)`.
         """
-        # Example: of the words 7 8 and 5, and 7 8 -> 1 2 or 3 4 in the table, index 1
-        # is drawn: 3 4, and what `others` has for 5.
+        # Example: the words 7 8 | 5, and a table in which 7 8 has the similar words 1 2
+        # and 3 4. The second is drawn: the result is 3 4, then `others` for 5.
         places = tf.range(tf.size(originals))
         place = places - tf.gather(tf.math.segment_min(places, words), words)
         sizes = tf.math.segment_sum(tf.ones_like(words), words)
@@ -116,10 +120,10 @@ class SimilarWordTable:
 def tokens_of_words(
     tokenizer: Tokenizer, similar_words: Mapping[str, Sequence[str]]
 ) -> list[tuple[list[int], list[list[int]]]]:
-    """Write a table of similar words by their tokens.
+    """Tokenise a table of similar words.
 
-    Words that the tokenizer doesn't know are left out, and so are similar words of
-    another number of tokens, which would move all that follows in a row.
+    Words that the tokenizer doesn't know are left out. So are similar words with
+    another number of tokens, since they would move all tokens after them.
 
     Args:
         tokenizer: a tokenizer layer.
@@ -149,9 +153,9 @@ def tokens_of_words(
                 found.setdefault(own, {})[other] = None
     if not found:
         raise ValueError(
-            "`similar_words` must have a word with a similar one of as many tokens of "
-            f"the {type(tokenizer).__name__}. Received: {len(similar_words)} words, "
-            "none of which has one."
+            "`similar_words` must have at least one word with a similar word of as "
+            f"many tokens of the {type(tokenizer).__name__}. Received: "
+            f"{len(similar_words)} words, all without."
         )
     return [([*own], [[*other] for other in others]) for own, others in found.items()]
 
@@ -160,7 +164,7 @@ _UNKNOWN = ("[UNK]", "<unk>")
 
 
 def others_of(similar_words: Mapping[str, Any]) -> list[str]:
-    """List all similar words, or raise a `ValueError` for what are none."""
+    """List all similar words of a table; raise a `ValueError` if it is malformed."""
     for word, others in similar_words.items():
         fits = isinstance(word, str) and isinstance(others, Sequence)
         if (

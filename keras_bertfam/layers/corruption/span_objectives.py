@@ -1,4 +1,4 @@
-"""T5's objectives whose targets are the noise: spans, tokens, what follows a prefix."""
+"""T5's objectives whose targets are the noise: spans, tokens, or a text's end."""
 
 import math
 
@@ -34,17 +34,17 @@ from keras_bertfam.types import TFRagged, TFTensor
 def random_spans_lengths(
     inputs_length: int = 512, rate: float = 0.15, mean_length: float = 3.0
 ) -> tuple[int, int]:
-    """Compute by T5's rule which lengths of text and of targets fit the inputs.
+    """Compute by T5's rule the lengths of text and targets for a length of inputs.
 
     Args:
-        inputs_length: int. Tokens of the inputs, a sentinel for each span and the end
-            token included. Defaults to `512`.
+        inputs_length: int. Tokens of the inputs, including a sentinel for each span and
+            the end token. Defaults to `512`.
         rate: float. The share of the tokens that is noise. Defaults to `0.15`.
         mean_length: float. Tokens of a span on average. Defaults to `3.0`.
 
     Returns:
-        Two ints: the tokens of text, and those of the targets, sentinels and end token
-        included.
+        Two ints: the tokens of the text; and the tokens of the targets, including
+        sentinels and end token.
 
     Example:
 
@@ -62,14 +62,14 @@ def random_spans_lengths(
     while _inputs_and_targets(length + 1, rate, mean_length)[0] < inputs_length:
         length += 1
     targets = _inputs_and_targets(length, rate, mean_length)[1] + 1
-    # As in the code: where half is noise, both are equally long.
+    # As in the released code: if half is noise, inputs and targets are equally long.
     if rate == 0.5 and targets > inputs_length:
         return length - 1, targets - 1
     return length, targets
 
 
 def count_spans(length: int, rate: float, mean_length: float) -> tuple[int, int]:
-    """Count tokens of noise, and spans, as `span_counts` does for a text."""
+    """Count the tokens and spans of noise of one text, as `span_counts` does."""
     noise = max(min(max(round(length * rate), 1), length - 1), 0)
     spans = min(max(round(noise / mean_length), 1), noise, length - noise)
     return noise, spans
@@ -84,10 +84,12 @@ def _inputs_and_targets(length, rate, mean_length):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RandomSpans(DenoisingObjective):
-    """T5's objective: spans give way to sentinels, and follow these in the targets.
+    """T5's objective: inputs with sentinels for spans, and the spans as targets.
 
-    Noise and the rest are cut into equally many parts, which alternate; a text ends
-    with noise, so targets have no last sentinel. A text of one token has no noise.
+    In the targets each span follows its sentinel.
+
+    Noise and the rest are cut into equally many parts, which alternate. A text ends
+    with noise, so targets have no closing sentinel. A text of one token has no noise.
 
     Args:
         rate: float. The share of the tokens that is noise. Defaults to `0.15`.
@@ -119,8 +121,8 @@ class RandomSpans(DenoisingObjective):
         _, spans = count_spans(length, self.rate, self.mean_length)
         if spans > len(vocabulary.sentinel_ids):
             raise ValueError(
-                f"`sentinel_ids` must be at least {spans}, for the spans of a text of "
-                f"{length} tokens with rate={self.rate} and mean_length="
+                f"`sentinel_ids` must have at least {spans} ids, one for each span of "
+                f"a text of {length} tokens with rate={self.rate} and mean_length="
                 f"{self.mean_length}. Received: {len(vocabulary.sentinel_ids)}."
             )
 
@@ -144,13 +146,14 @@ class RandomSpans(DenoisingObjective):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class IidReplaceSpans(DenoisingObjective):
-    """Tokens are noise independently; each run of them gives way to a sentinel.
+    """Each token is noise independently; a run of noise becomes a sentinel.
 
-    Targets end with a sentinel unless the text ends with noise. Noise that targets have
-    no room or sentinel for stays in the text, where T5's code cuts the targets.
+    Targets end with a sentinel unless the text ends with noise. Noise for which the
+    targets have no room or sentinel stays in the inputs; T5's code cuts the targets
+    instead.
 
     Args:
-        rate: float. The probability of noise. Defaults to `0.15`.
+        rate: float. The probability that a token is noise. Defaults to `0.15`.
 
     Example:
 
@@ -192,12 +195,12 @@ class IidReplaceSpans(DenoisingObjective):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class IidDrop(DenoisingObjective):
-    """Tokens are left out independently; targets are those that were.
+    """Each token is deleted independently; the targets are the deleted tokens.
 
-    Noise that targets have no room for stays in the text.
+    Tokens for which the targets have no room stay in the inputs.
 
     Args:
-        rate: float. The probability of noise. Defaults to `0.15`.
+        rate: float. The probability that a token is deleted. Defaults to `0.15`.
 
     Example:
 
@@ -233,15 +236,16 @@ class IidDrop(DenoisingObjective):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class PrefixLM(DenoisingObjective):
-    """Inputs are a prefix of the text, and targets what follows.
+    """Prefix language modelling: inputs are a prefix of the text, targets the rest.
 
-    Both have a token at least; a text of a single token has no target.
+    Both have at least one token. A text of a single token has no targets.
 
     Args:
-        rate: float or `None`. The share of the text that follows. Defaults to `None`:
-            all cuts are equally likely.
-        mean_rate: float or `None`. In place of `rate`, the share in the mean, UL2's
-            0.25: as many tokens follow as are uniform with this mean. Up to 0.5.
+        rate: float or `None`. The share of the text that is the target. Defaults to
+            `None`: all cuts are equally likely.
+        mean_rate: float up to 0.5, or `None`. The mean share of the text that is the
+            target, in place of `rate`; the number of targets is uniform with this mean.
+            UL2 has 0.25.
 
     Example:
 
@@ -262,7 +266,7 @@ class PrefixLM(DenoisingObjective):
         self.mean_rate = mean_rate
         if mean_rate is not None and (rate is not None or not 0 < mean_rate <= 0.5):
             raise ValueError(
-                "`mean_rate` must be in (0, 0.5], and without a `rate`. "
+                "`mean_rate` must be in (0, 0.5], and `rate` must be `None` with it. "
                 f"Received: mean_rate={mean_rate}, rate={rate}."
             )
 
@@ -289,6 +293,6 @@ class PrefixLM(DenoisingObjective):
 
 
 def _nearly_most(length, rate, cost):
-    """Count the tokens that all but few texts need, with each noise by a rate."""
+    """Count the tokens that targets need in almost all texts with independent noise."""
     spread = 4 * math.sqrt(length * rate * (1 - rate)) * cost
     return min(math.ceil(length * rate * cost + spread) + 1, 2 * length)

@@ -1,4 +1,4 @@
-"""Spans of words as selections: pure seeded functions."""
+"""Selection of spans of words: pure seeded functions."""
 
 import tensorflow as tf
 
@@ -22,17 +22,17 @@ def select_spans(
 ) -> TFTensor:
     """Select spans of whole words until the count is reached exactly.
 
-    As published: draw a length in words and a token that isn't selected yet,
-    uniformly; select that many words from the start of the token's word on, but
-    no further than the run of candidates and the row's count, which may cut the
-    last word. Spans may meet and run into each other.
+    As published: draw a length in words, and uniformly a token that isn't selected yet.
+    Select that many words, beginning with the token's word. A span stops at the end of
+    a run of candidates, and where the row's count is reached, even within a word. Spans
+    may touch and overlap.
 
     Args:
         candidates: bool tensor of shape `(batch, length)`.
         starts: bool tensor of that shape: which tokens start a word.
         counts: int32 tensor of shape `(batch,)`: how many tokens to select.
         max_count: int. An upper bound of `counts`.
-        probabilities: list of floats. Those of the lengths 1, 2, ...
+        probabilities: list of floats. The probabilities of the lengths 1, 2, ...
         seed: integer tensor of shape `(2,)`.
 
     Returns:
@@ -43,8 +43,8 @@ def select_spans(
     shape = tf.shape(candidates)
     starts = part_long_words(candidates, starts, counts, seed)
     word = number_words(candidates, starts, gap=len(probabilities))
-    # Drawing anew whenever a token is selected already is going through them in
-    # random order. Each selects itself, so that `max_count` of them suffice.
+    # Drawing until a token isn't selected is the same as walking through all tokens in
+    # random order. Each selects itself, so `max_count` of them are enough.
     scores = tf.where(candidates, distinct_scores(shape, seeds[0]), -1)
     scores, anchors = tf.math.top_k(scores, tf.minimum(max_count, shape[1]))
     first_word = tf.gather(word, anchors, batch_dims=1)
@@ -58,7 +58,7 @@ def select_spans(
         end = begin + tf.where(taken, 0, lengths[:, i])
         new = (word >= begin[:, None]) & (word < end[:, None]) & (rank == 0)
         left -= tf.reduce_sum(tf.cast(new, tf.int32), 1)
-        # A single row has another static shape here than before.
+        # With a single row the static shape would change in the loop.
         rank = tf.ensure_shape(tf.where(new, size - i, rank), word.shape)
         return i + 1, rank, tf.ensure_shape(left, counts.shape)
 
@@ -67,7 +67,7 @@ def select_spans(
         turn,
         (tf.constant(0), tf.zeros_like(word), counts),
     )
-    # What came first is kept, and of the same span what is on the left.
+    # If there are too many, earlier spans are kept, and the left part of a span.
     rank = rank * shape[1] - tf.range(shape[1])
     return keep_highest(tf.where(candidates, rank, -1), counts, max_count)
 
@@ -80,19 +80,19 @@ def select_ngrams(
     probabilities: list[float],
     seed: TFTensor,
 ) -> TFTensor:
-    """Select n-grams of words, from starts in random order, none overlapping.
+    """Select n-grams of words, from starts in random order, without overlap.
 
-    As published: draw n for each start, shrink it until the pieces fit what is
-    left of the row's count, and skip the start if not even its word fits or if
-    a piece is selected already.
+    As published: draw n for each start, and shrink it until the n-gram's tokens fit
+    what is left of the row's count. Skip the start if not even its own word fits, or if
+    one of the tokens is selected already.
 
     Args:
         candidates: bool tensor of shape `(batch, length)`.
         starts: bool tensor of that shape: which tokens start a word.
         counts: int32 tensor of shape `(batch,)`: how many tokens to select.
         max_count: int. An upper bound of `counts`.
-        probabilities: list of floats. Those of n = 1, 2, ...; near the end of a
-            run of candidates n is the most that it may be.
+        probabilities: list of floats. The probabilities of n = 1, 2, ... Near the end
+            of a run of candidates n is at most the number of words left.
         seed: integer tensor of shape `(2,)`.
 
     Returns:
@@ -118,7 +118,7 @@ def select_ngrams(
         last = tf.gather(score, begin, batch_dims=1)
         found = last >= 0
         size = tf.where(found, tf.gather(size, begin, batch_dims=1), 0)
-        # How far each token is from the next that is selected: 0 if it is.
+        # How far each token is from the next selected one: 0 if it is selected.
         before = tf.maximum(begin[:, None] - position, 0)
         reached = position < (begin + size)[:, None]
         near = tf.where(reached & found[:, None], before, shape[1])
@@ -137,28 +137,28 @@ def select_ngram_windows(
     window: int,
     seed: TFTensor,
 ) -> TFTensor:
-    """Select an n-gram of words in each window, and keep the first that suffice.
+    """Select an n-gram of words in each window, and keep as many as the count needs.
 
     As published: from left to right, draw n, and a place in the next `window * n`
-    words, where the n-gram begins. The next window begins behind both. Then go through
-    the words from the left until the row's count is reached: what comes after isn't
-    selected. The last word may exceed the count, but not `max_count`.
+    words, where the n-gram begins. The next window begins after both this window and
+    its n-gram. Then keep the selected words from the left until the row's count is
+    reached. The last word may exceed the count, but not `max_count`.
 
     Args:
         candidates: bool tensor of shape `(batch, length)`.
         starts: bool tensor of that shape: which tokens start a word.
         counts: int32 tensor of shape `(batch,)`: how many tokens to select.
-        max_count: int. An upper bound of `counts`, and of what is selected.
-        probabilities: list of floats. Those of n = 1, 2, ...
+        max_count: int. An upper bound of `counts`, and of a row's selections.
+        probabilities: list of floats. The probabilities of n = 1, 2, ...
         window: int.
         seed: integer tensor of shape `(2,)`.
 
     Returns:
         A bool tensor of shape `(batch, length)`.
     """
-    # Example: 10 words, windows of 2 n, and n = 2, 1, 1, 3 with the places 3, 0, 1, 0.
-    # The windows begin at the words 0, 5, 7 and 9, and the n-grams are the words 3 and
-    # 4, 5, 8, and 9.
+    # Example: 10 words, windows of 2 n words, and n = 2, 1, 1, 3 with the places 3, 0,
+    # 1, 0. The windows begin at the words 0, 5, 7 and 9. The n-grams are the words 3 4,
+    # then 5, then 8, then 9.
     seeds = split_seed(seed, 3)
     rows, length = tf.unstack(tf.shape(candidates))
     starts = part_long_words(candidates, starts, counts, seeds[2])
@@ -176,12 +176,12 @@ def select_ngram_windows(
 
     steps = tf.maximum(window * n, places(window * n) + n)
     begins = tf.cumsum(steps, axis=1, exclusive=True)
-    sizes = tf.clip_by_value(words - begins, 0, window * n)  # the last are shorter
+    sizes = tf.clip_by_value(words - begins, 0, window * n)  # the last one is shorter
     first = tf.where(sizes > 0, begins + places(sizes), length)
     end = tf.where(sizes > 0, tf.minimum(first + n, words), length)
 
     def count_at(numbers):
-        """Count how many of the numbers each word, and the end, is at or behind."""
+        """Count for each word, and the row's end, the numbers up to its own."""
         flat = numbers + tf.range(rows)[:, None] * (length + 1)
         ones = tf.ones([tf.size(flat)], tf.int32)
         flat = tf.reshape(flat, [-1])
@@ -191,7 +191,7 @@ def select_ngram_windows(
 
     gram, ended = count_at(first), count_at(end)
     hit = candidates & (gram > ended)
-    # No n-gram goes on behind a token that is no candidate.
+    # An n-gram stops at a token that is no candidate.
     run = tf.cumsum(tf.cast(fresh, tf.int32), axis=1)
     hit &= run == _minimum_of(run, gram, hit)
     before = tf.cumsum(tf.cast(hit, tf.int32), axis=1, exclusive=True)
@@ -200,7 +200,7 @@ def select_ngram_windows(
 
 
 def _minimum_of(values, groups, where):
-    """Compute the minimum over the tokens of each one's group in its row."""
+    """Compute for each token the minimum over its group in the row."""
     rows, length = tf.unstack(tf.shape(values))
     flat = tf.reshape(groups + tf.range(rows)[:, None] * (length + 1), [-1])
     values = tf.reshape(tf.where(where, values, tf.int32.max), [-1])
@@ -209,19 +209,19 @@ def _minimum_of(values, groups, where):
 
 
 def _take_disjoint(scores, sizes, counts, max_count):
-    """Go through the first intervals at once, up to one that has to shrink.
+    """Take the first intervals at once, up to the first that has to shrink.
 
     Args:
-        scores: int32 tensor of shape `(batch, length)`: the order of the
-            intervals that begin at each position; negative for none.
+        scores: int32 tensor of shape `(batch, length)`: the rank of the interval that
+            begins at each position, highest first; negative for no interval.
         sizes: int32 tensor of that shape.
         counts: int32 tensor of shape `(batch,)`.
         max_count: int.
 
     Returns:
-        The score of the last interval gone through and what is left of
-        `counts`, int32 `(batch,)`; and how far each position is from the next
-        one that is taken, int32 `(batch, length)`.
+        Two int32 tensors `(batch,)`: the score of the last interval that was looked at,
+        and what is left of `counts`. And an int32 tensor `(batch, length)`: how far
+        each position is from the next taken one.
     """
     shape = tf.shape(scores)
     scores, begins = tf.math.top_k(scores, tf.minimum(max_count, shape[1]))
@@ -235,7 +235,7 @@ def _take_disjoint(scores, sizes, counts, max_count):
     )
 
     def settle(taken, _):
-        # Each turn settles at least one more, and usually most of them.
+        # Each turn settles at least one more interval, and usually most of them.
         new = ~tf.reduce_any(conflicts & taken[:, :, None], 1)
         return new, tf.reduce_any(new != taken)
 
@@ -257,14 +257,14 @@ def _take_disjoint(scores, sizes, counts, max_count):
 
 
 def _ngram_sizes(candidates, starts, n, longest):
-    """Count the tokens in the 1, ..., `longest` words from each start."""
+    """Count the tokens of the 1, ..., `longest` words that begin at each start."""
     # Example: starts 1 0 1 1 0 (1 is true), n = 2, 1, 2, 2, 1 and `longest` 2:
     # one word   2  1  1  2  1
     # two words  3  1  3  2  1
     shape = tf.shape(candidates)
     position = tf.range(shape[1])
     border = tf.where(starts | ~candidates, position, shape[1])
-    # The next border after each position; there is one at the end of the row.
+    # The next border after each position; the row's end is a border.
     border = tf.pad(border[:, 1:], [[0, 0], [0, 2]], constant_values=shape[1])
     following = _minimum_from(border)
     goes_on = tf.pad(starts, [[0, 0], [0, 1]])
@@ -279,7 +279,7 @@ def _ngram_sizes(candidates, starts, n, longest):
 
 
 def _minimum_from(x):
-    """Compute the minimum of each row's elements from each on, `(batch, length)`."""
+    """Compute for each element the minimum of it and all elements after it."""
     # Example: 5, 3, 4, 1, 2 give 1, 1, 1, 1, 2.
     length = tf.shape(x)[1]
 
@@ -291,13 +291,14 @@ def _minimum_from(x):
 
 
 def number_words(candidates: TFTensor, starts: TFTensor, gap: int) -> TFTensor:
-    """Number the words of each row, int32; -gap for what is no candidate.
+    """Number the words of each row, int32; -gap for tokens that are no candidates.
 
-    Numbers of neighbouring words differ by one, but across other tokens by more
-    than `gap`: spans of up to `gap` words from any word on stay in their run.
+    Neighbouring words have consecutive numbers. Across tokens that are no candidates
+    the numbers differ by more than `gap`. So a span of up to `gap` words stays within
+    its run of candidates.
     """
     # Example: candidates 1 1 0 1 1, starts 1 0 0 1 0 (1 is true) and a gap of 3 give
-    # 4 4 -3 8 8: from the word 4, spans of three words end before 7.
+    # 4 4 -3 8 8. A span of three words from word 4 covers the numbers 4 to 6, not 8.
     fresh = after_other(candidates)
     starts = (starts | fresh) & candidates
     steps = tf.cast(starts, tf.int32) + gap * tf.cast(fresh & candidates, tf.int32)
@@ -307,7 +308,7 @@ def number_words(candidates: TFTensor, starts: TFTensor, gap: int) -> TFTensor:
 def draw_lengths(
     shape: TFTensor, probabilities: list[float], seed: TFTensor
 ) -> TFTensor:
-    """Draw int32 lengths of `shape`: k with the k-th of `probabilities`."""
+    """Draw int32 lengths of `shape`; `probabilities` are those of 1, 2, ..."""
     uniform = random_uniform(shape, seed, dtype=tf.float64)
     bounds, total = [], 0.0
     for probability in probabilities[:-1]:

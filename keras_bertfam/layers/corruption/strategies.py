@@ -1,4 +1,4 @@
-"""What a strategy of `MaskTokens` is, strategies by name, and two of single tokens."""
+"""Strategies of `MaskTokens`: the base, a registry, and two for single tokens."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -19,28 +19,29 @@ from keras_bertfam.types import Config, TFTensor
 
 
 class MaskingStrategy(KnownByName):
-    """Base of the strategies: small objects that `MaskTokens` asks for positions.
+    """Base of masking strategies: small objects that choose positions for `MaskTokens`.
 
-    A strategy says in `units` what is selected as a whole, and, if units in random
-    order, each that fits what is left of the count, aren't what it wants, in
-    `select` which of them. What it draws must depend on `seed` alone. Arguments
-    of its constructor are attributes of the same names, of which `get_config` is
-    made, and its class is registered with Keras, so that layers and preprocessors
-    that hold it can be saved.
+    A subclass defines one or both of two methods. `units` says which tokens are
+    selected together. `select` says which units are selected; by default units in
+    random order, each that fits what is left of the count.
 
-    A subclass with a `name` of its own, whose arguments have defaults, can be
-    asked for by that name as soon as it is defined.
+    What a strategy draws must depend on `seed` alone. It keeps each constructor
+    argument as an attribute of the same name, from which `get_config` is made. It is
+    registered with Keras, so that layers and preprocessors that hold it can be saved.
+    If it has a `name` and its arguments have defaults, the name can be used in place of
+    an object as soon as the class is defined.
 
     Attributes:
-        name: str or `None`. What `MaskTokens` and preprocessors call it.
-        uses_words: bool. Whether it selects words, which without `starts_word`
-            are the single tokens.
-        uses_rate: bool. Whether it selects as many tokens as it is asked for, if there
-            are so many.
-        uses_counts: bool. Whether it needs to know how often each token occurs: its
+        name: str or `None`. The name by which `MaskTokens` and preprocessors find it.
+        uses_words: bool. Whether it selects words. Without `starts_word` each token is
+            a word.
+        uses_rate: bool. Whether it selects as many tokens as the rate asks for, as far
+            as there are so many.
+        uses_counts: bool. Whether it needs the number of occurrences of each token. Its
             `token_counts` are `None` until `set_counts` is called.
-        uses_marks: bool. Whether it reads the marks around spans of texts. Those of the
-            kind `marked` become `span_ids`, and all are left out of the text.
+        uses_marks: bool. Whether it reads the marks around spans of texts. Marks of the
+            kind `marked` become `span_ids`. Marks of all kinds are removed from the
+            text.
         marked: `"phrase"`, `"entity"` or `None` for neither.
 
     Example:
@@ -78,7 +79,7 @@ class MaskingStrategy(KnownByName):
         """Raise a `ValueError` if the strategy doesn't fit the vocabulary."""
 
     def mask_selection_length(self, selections: int) -> int:
-        """Count the slots to provide where a full row gets so many `selections`."""
+        """Compute the number of slots if a full row gets that many `selections`."""
         return selections
 
     def units(
@@ -90,12 +91,12 @@ class MaskingStrategy(KnownByName):
     ) -> tuple[TFTensor, TFTensor]:
         """Return which tokens may be selected, and which of them start a unit.
 
-        By default the units are words: spans, where there are some, and by the
-        vocabulary what is between them.
+        By default the units are words. A span of `span_ids` is a word; between spans
+        `starts` says where words begin.
 
         Args:
             token_ids: int32 tensor of shape `(batch, length)`.
-            candidates: bool tensor of that shape: no padding, nor special tokens.
+            candidates: bool tensor of that shape, false for padding and special tokens.
             starts: bool tensor of that shape: which tokens start a word.
             span_ids: int32 tensor of that shape or `None`.
         """
@@ -115,7 +116,8 @@ class MaskingStrategy(KnownByName):
     ) -> TFTensor:
         """Return the selections as a bool tensor of shape `(batch, length)`.
 
-        By default whole units in random order, each that fits what is left.
+        By default it selects whole units in random order, each that fits what is left
+        of the count.
 
         Args:
             token_ids: int32 tensor of shape `(batch, length)`.
@@ -129,12 +131,12 @@ class MaskingStrategy(KnownByName):
 
 
 def get_strategy(identifier: MaskingStrategy | Config | str) -> MaskingStrategy:
-    """Return a strategy given itself, its config or its name.
+    """Return the strategy that is meant by an object, a config or a name.
 
     Args:
-        identifier: `MaskingStrategy`, what `keras.saving` serialised of one, or
-            the `name` of one, such as `"tokens"`, `"words"`, `"ngrams"`,
-            `"ngram_windows"`, `"spans"`, `"given_spans"`, `"knowledge"`,
+        identifier: `MaskingStrategy`; the config that `keras.saving` made of one; or
+            the name of one, such as `"tokens"`, `"words"`, `"ngrams"`,
+            `"ngram_windows"`, `"spans"`, `"given_spans"`, `"knowledge"` or
             `"smoothed_tokens"`.
     """
     strategy: MaskingStrategy = MaskingStrategy.get(identifier)
@@ -143,7 +145,7 @@ def get_strategy(identifier: MaskingStrategy | Config | str) -> MaskingStrategy:
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class IndependentTokens(MaskingStrategy):
-    """Single tokens, all sets of them equally likely. `MaskTokens`' default.
+    """Selects single tokens, all sets of them equally likely; `MaskTokens`' default.
 
     Example:
 
@@ -184,21 +186,21 @@ class IndependentTokens(MaskingStrategy):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SmoothedTokens(MaskingStrategy):
-    """Single tokens, the rarer the likelier: weights `max(count, 1)^-smoothing`.
+    """Selects single tokens, rare ones more often than frequent ones.
 
-    Tokens are selected one after the other, each in proportion to the weights of
-    those that are left.
+    A token's weight is `max(count, 1)^-smoothing`. Tokens are selected one after the
+    other, each in proportion to the weights of those that are left.
 
     Args:
         token_counts: sequence of numbers, one for each id of the vocabulary: how
             often it occurs in the corpus. `None`: a preprocessor's `dataset` counts
-            them in its documents.
+            tokens in its documents.
         smoothing: float, at least 0. Defaults to `0.7`.
-        budget: `"row"` or `"batch"`. `"batch"`, as in DistilBERT's code, selects
-            the sum of the rows' counts among all rows together, so that a row
-            of rare tokens gets more selections and another perhaps none; no row
-            gets more than `mask_selection_length`, which is by default twice that of
-            `"row"`. Defaults to `"row"`.
+        budget: `"row"` or `"batch"`. `"row"` gives each row its own number of
+            selections. `"batch"`, as in DistilBERT's code, adds the numbers up and
+            selects among all rows together: a row of rare tokens gets more, and another
+            perhaps none. No row gets more than `mask_selection_length`, whose default
+            is twice as large for `"batch"`. Defaults to `"row"`.
 
     Example:
 
@@ -233,7 +235,7 @@ class SmoothedTokens(MaskingStrategy):
             self.set_counts(token_counts)
 
     def set_counts(self, token_counts: Sequence[float]) -> None:
-        """Set how often each token occurs, see the constructor."""
+        """Set the `token_counts`, see the constructor."""
         counts = np.asarray(token_counts, "float64")
         if counts.ndim != 1 or not np.isfinite(counts).all() or (counts < 0).any():
             raise ValueError(

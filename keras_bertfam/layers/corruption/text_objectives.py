@@ -1,4 +1,4 @@
-"""Objectives of T5's table whose targets are the whole text, and MASS."""
+"""T5's objectives whose targets are the whole text, and MASS."""
 
 import keras
 
@@ -25,13 +25,14 @@ from keras_bertfam.types import TFRagged, TFTensor
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class BertStyle(DenoisingObjective):
-    """Tokens are noise independently: masked, drawn at random or kept.
+    """BERT's noise: each token is noise independently, and is masked, random or kept.
 
     Args:
-        rate: float. The probability of noise. Defaults to `0.15`.
+        rate: float. The probability that a token is noise. Defaults to `0.15`.
         mask_token_rate: float. The share of the noise that is masked. Defaults to
             `0.9`, as in T5's code; BERT's is 0.8.
-        random_token_rate: float. The share that is drawn at random. Defaults to `0.1`.
+        random_token_rate: float. The share of the noise that is replaced by random
+            tokens. Defaults to `0.1`.
 
     Example:
 
@@ -81,7 +82,7 @@ class BertStyle(DenoisingObjective):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class Mass(DenoisingObjective):
-    """T5's form of MASS: each token of the noise is masked, and all text is a target.
+    """T5's form of MASS: noise is masked token by token; the target is the whole text.
 
     Args:
         rate: float. The probability that a token is noise. Defaults to `0.15`.
@@ -117,17 +118,18 @@ class Mass(DenoisingObjective):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class MassFragment(DenoisingObjective):
-    """MASS as published: a fragment is masked, and the decoder knows nothing else.
+    """MASS as published: a fragment is masked, and only the fragment is predicted.
 
-    Only the fragment is predicted. In the decoder its tokens are at the positions that
-    they have in the text; what is around them is masked, and no one attends to it.
+    The decoder gets no other token of the text. The fragment's tokens have the same
+    positions in the decoder as in the text; all around them is masked, and no token
+    attends to it.
 
     Args:
         rate: float. The share of the text that is the fragment. Defaults to `0.5`.
         mask_token_rate: float. The share of the fragment's tokens that are masked in
             the inputs. Defaults to `0.8`.
-        random_token_rate: float. The share that is drawn at random; the rest stays.
-            Defaults to `0.1`.
+        random_token_rate: float. The share of the fragment's tokens that are replaced
+            by random tokens; the rest is kept. Defaults to `0.1`.
 
     Example:
 

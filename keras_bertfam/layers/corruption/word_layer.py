@@ -1,4 +1,4 @@
-"""What layers share that draw words of dense rows of ids."""
+"""The base of layers that draw words of dense rows of ids."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,8 +21,8 @@ from keras_bertfam.types import Config, TFTensor
 class WordLayer(PreprocessingLayer):
     """Base of layers that draw words of dense rows of ids.
 
-    A subclass defines `draw`, and names in `rate_name` its attribute that is the share
-    of words it draws.
+    A subclass defines `draw`. Its `rate_name` is the name of the attribute that holds
+    the share of words to draw.
 
     Args:
         pad_token_id: int. The id of padding.
@@ -36,8 +36,8 @@ class WordLayer(PreprocessingLayer):
         token_ids: integer tensor of shape `(batch, length)` or `(length,)`.
         seed: integer tensor of shape `(2,)`. Defaults to a hash of `token_ids` and the
             layer's own seed.
-        span_ids: integer tensor of the shape of `token_ids`, or `None`: the
-            neighbouring tokens of equal number, except 0, are a word.
+        span_ids: integer tensor of the shape of `token_ids`, or `None`. Neighbouring
+            tokens with the same number, except 0, are a word.
 
     Returns:
         What `draw` returns, without the batch axis if there was none.
@@ -101,14 +101,14 @@ class WordLayer(PreprocessingLayer):
         Args:
             ids: int32 tensor of shape `(batch, length)`.
             seed: int64 tensor of shape `(2,)`.
-            padding: bool tensor of the shape of the ids: which are padding.
-            words: bool tensor of that shape: which belong to words.
-            starts: bool tensor of that shape: which start a word.
+            padding: bool tensor of the shape of the ids, true for padding.
+            words: bool tensor of that shape, true for tokens of words.
+            starts: bool tensor of that shape, true for tokens that start a word.
         """
         raise TypeError(f"{type(self).__name__} must define `draw`.")
 
     def _words(self, ids, span_ids=None):
-        """Tell which tokens are padding, which are of words, and which start one."""
+        """Tell which tokens are padding, belong to words, and start a word."""
         padding = ids == self.pad_token_id
         words = ~(padding | is_any(ids, self.unselectable_token_ids))
         starts = tf.ones_like(words)

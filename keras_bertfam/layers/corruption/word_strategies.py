@@ -21,10 +21,10 @@ from keras_bertfam.types import TFTensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class WholeWords(MaskingStrategy):
-    """Whole words in random order, each that fits what is left of the count.
+    """Selects whole words in random order, each that fits what is left of the count.
 
-    Where the words that fit can't fill the count, as in a row of Thai, which is one
-    word, longer ones are masked in parts.
+    If the words that fit can't fill the count, longer words are masked in parts. That
+    happens in text without spaces, such as Thai, where a row is one word.
 
     Example:
 
@@ -52,21 +52,21 @@ class WholeWords(MaskingStrategy):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class NGrams(MaskingStrategy):
-    """n-grams of words with p(n) proportional to 1/n.
+    """Selects n-grams of words, with p(n) proportional to 1/n.
 
-    Word starts are gone through in random order. For each an n is drawn, and
-    shrunk until the pieces fit what is left of the row's count. A start whose
-    word doesn't fit is skipped, and so is one whose n-gram holds a token that is
-    selected already. Near the end of the text n is the most there may be. Where the
-    words that fit can't fill the count, as in a row of Thai, longer ones are taken in
-    parts.
+    The strategy visits the starts of words in random order. At each start it draws n,
+    and shrinks it until the n-gram's tokens fit what is left of the row's count. It
+    skips a start whose own word doesn't fit, or whose n-gram holds a selected token.
+    Near the end of the text n is at most the number of words left. If the words that
+    fit can't fill the count, longer words are masked in parts, as in `WholeWords`.
 
     Args:
-        max_n: int. The largest n. Defaults to `3`: 6/11, 3/11 and 2/11.
+        max_n: int. The largest n. Defaults to `3`, with the probabilities 6/11, 3/11
+            and 2/11.
         favor_shorter: bool. `False` reverses the probabilities. Defaults to
             `True`.
-        weights: sequence of `max_n` floats, or `None`: how often each n is drawn, from
-            1 on, in place of 1/n; MacBERT has 4, 3, 2 and 1. They need not sum to 1.
+        weights: sequence of `max_n` floats, or `None`. How often n = 1, 2, ... is
+            drawn, in place of 1/n; they need not sum to 1. MacBERT has 4, 3, 2 and 1.
 
     Example:
 
@@ -78,7 +78,7 @@ class NGrams(MaskingStrategy):
     ```
 
     Reference: [Lan et al., 2019](https://arxiv.org/abs/1909.11942), section 4.1.
-    The released code also lets n-grams run across [SEP]; these don't.
+    In the released code n-grams can also run across [SEP]; here they don't.
     """
 
     name = "ngrams"
@@ -123,20 +123,21 @@ class NGrams(MaskingStrategy):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class NGramWindows(MaskingStrategy):
-    """An n-gram of words in each window from left to right, as in DeBERTa's code.
+    """Selects an n-gram of words in each window from left to right, as DeBERTa's code.
 
     For each window n is drawn with p(n) proportional to 1/n. The n-gram begins at a
     random place of the next `window * n` words. Words are masked from the left until
-    the row's count is reached; so in a full row about the last tenth is never masked.
-    The last word may exceed the count, as far as there are slots: one of up to five
-    tokens always may, unless `mask_selection_length` says less.
+    the row's count is reached, so in a full row about the last tenth is never masked.
+    The last word may exceed the count if there are slots for it. By default there are,
+    for a word of up to five tokens; `mask_selection_length` can set fewer.
 
     Args:
-        max_n: int. The largest n; with `1` each token is a unit, as in the code, and
-            not each word. Defaults to `3`: 6/11, 3/11 and 2/11.
-        window: int. How many words there are for one that is masked, `int(1 /
-            mask_selection_rate)` in the code. With more the row's count isn't reached.
-            Defaults to `6`.
+        max_n: int. The largest n. Defaults to `3`, with the probabilities 6/11, 3/11
+            and 2/11. With `1` each token is a unit instead of each word, as in the
+            code.
+        window: int. The number of words of which one is masked, `int(1 /
+            mask_selection_rate)` in the code. A larger window doesn't reach the row's
+            count. Defaults to `6`.
 
     Example:
 
@@ -148,7 +149,7 @@ class NGramWindows(MaskingStrategy):
     ```
 
     Reference: [He et al., 2020](https://arxiv.org/abs/2006.03654), released code.
-    N-grams across [SEP] are cut there.
+    N-grams that would run across [SEP] are cut before it.
     """
 
     name = "ngram_windows"
@@ -199,17 +200,17 @@ class NGramWindows(MaskingStrategy):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class GeometricSpans(MaskingStrategy):
-    """Spans of words whose length is geometric, up to a limit.
+    """Selects spans of words; their lengths have a geometric distribution with a limit.
 
-    Until the row's count is reached: draw a length, and a token that isn't
-    selected yet; select that many words from the start of the token's word on.
-    The last span is cut to reach the count exactly, be it within a word.
+    The strategy draws a length, and a token that isn't selected yet. It selects that
+    many words, beginning with the token's word. It repeats this until the row's count
+    is reached. The last span is cut to reach the count exactly, even within a word.
 
     Args:
         p: float in (0, 1]. The parameter of the geometric distribution. Defaults
             to `0.2`.
-        max_length: int. The longest span, in words; the probabilities of the
-            lengths up to it are renormalised. Defaults to `10`: a mean of 3.8.
+        max_length: int. The longest span, in words. The probabilities of the lengths up
+            to it are renormalised. Defaults to `10`, for a mean of 3.8.
 
     Example:
 
@@ -255,15 +256,15 @@ class GeometricSpans(MaskingStrategy):
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class GivenSpans(MaskingStrategy):
-    """Spans that come with the text, such as phrases and entities.
+    """Selects spans that come with the text, such as phrases and entities.
 
-    `MaskTokens` must be called with `span_ids`, int `(batch, length)`: the
-    neighbouring tokens of equal number, except 0, are a span. Spans are selected
-    as a whole, in random order, each that fits what is left of the count.
+    `MaskTokens` must be called with `span_ids`, int `(batch, length)`: neighbouring
+    tokens with the same number, except 0, are a span. Whole spans are selected in
+    random order, each that fits what is left of the count.
 
     Args:
-        only_spans: bool. Whether to select nothing but spans; otherwise the
-            words that are in no span (number 0) take part. Defaults to `False`.
+        only_spans: bool. Whether to select spans only. If not, words outside of spans
+            (number 0) are selected too. Defaults to `False`.
 
     Example:
 
@@ -307,17 +308,17 @@ def _check_length(name, value):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SalientSpans(GivenSpans):
-    """One whole marked span of each row, and nothing else.
+    """Selects one whole marked span of each row, and nothing else.
 
-    Spans stand between ⟦ and ⟧, as `KnowledgeMasking` has them: marks of the user's
-    own, or those of `keras_bertfam.tasks.mark_entities`, a
+    In the text a span stands between ⟦ and ⟧, as for `KnowledgeMasking`. You can write
+    the marks yourself, or have them made by `keras_bertfam.tasks.mark_entities`, a
     `keras_bertfam.layers.Lexicon` or `keras_bertfam.layers.mark_dates`. All spans that
-    fit the slots of a row are equally likely; a row without one has no selection. How
-    many tokens are selected depends on the span alone, not on a rate.
+    fit the slots of a row are equally likely. A row without such a span has no
+    selection. The rate has no influence: the number of selected tokens is the span's.
 
     Args:
-        max_length: int or `None`. The longest span, in tokens; `None` for as many as
-            there are slots.
+        max_length: int or `None`. The longest span, in tokens. `None` stands for the
+            number of slots.
 
     Raises:
         ValueError: for a `max_length` below 1.
@@ -378,24 +379,24 @@ STAGES = ("basic", *MARKS)
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class KnowledgeMasking(GivenSpans):
-    """Whole phrases, or entities, that are marked in the text, and words.
+    """Selects whole words, and phrases or entities that are marked in the text.
 
     A phrase stands between ⟪ and ⟫, an entity between ⟦ and ⟧: `"⟦New York⟧ is ⟪by
-    far⟫ the largest."` A text may have both, one within the other. Marks can be the
-    user's, those of a `keras_bertfam.layers.Lexicon` or of
-    `keras_bertfam.tasks.mark_entities`; preprocessors leave them out of the text.
+    far⟫ the largest."` One can be within the other. You can write the marks yourself,
+    or have them made by a `keras_bertfam.layers.Lexicon` or
+    `keras_bertfam.tasks.mark_entities`. Preprocessors remove them from the text.
 
     Each stage masks whole units in random order, each that fits what is left of a
-    row's count: in the `"basic"` stage words, which in Chinese are characters; in the
-    other two the spans of that kind, and the words that are in none. A mark without
-    its counterpart in the same sentence makes no span, and a span that a row's end cuts
-    is one in each row.
+    row's count. In the `"basic"` stage the units are words, which in Chinese are
+    characters. In the `"phrase"` and `"entity"` stages they are the spans of that kind,
+    and the words outside of them. A mark without its counterpart in the same sentence
+    makes no span. A span that a row's end cuts becomes a span in each of the two rows.
 
-    Called without a preprocessor, `MaskTokens` must be given `span_ids` in the other
-    two stages; see `GivenSpans`.
+    Without a preprocessor, `MaskTokens` needs `span_ids` in the `"phrase"` and
+    `"entity"` stages; see `GivenSpans`.
 
     Args:
-        stage: `"basic"`, `"phrase"` or `"entity"`. Training goes through them in this
+        stage: `"basic"`, `"phrase"` or `"entity"`. A training has the stages in this
             order. Defaults to `"entity"`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Base classes: layers inside `tf.data`, rows of any length, objects known by name."""
+"""Base classes: layers for `tf.data`, preprocessors, and objects found by name."""
 
 import contextlib
 import inspect
@@ -17,13 +17,13 @@ from keras_bertfam.types import Config, TFTensor
 class PreprocessingLayer(keras.layers.Layer):
     """Base of layers that map TensorFlow tensors to TensorFlow tensors.
 
-    A plain Keras layer converts its inputs to tensors of the current backend
-    and casts integers to the compute dtype, which corrupts token ids in a
-    `tf.data` pipeline. This one leaves its inputs alone, whatever the backend,
-    always returns `tf.Tensor`s, and keeps eager calls on the CPU.
+    A plain Keras layer converts its inputs to tensors of the current backend, and casts
+    integers to the compute dtype. Both would corrupt token ids in a `tf.data` pipeline.
+    This layer leaves its inputs unchanged on every backend, always returns
+    `tf.Tensor`s, and runs eager calls on the CPU.
     """
 
-    # What else of the rows a preprocessor hands over to a corruption, by name.
+    # Names of the features that a preprocessor hands to the call besides `token_ids`.
     row_arguments: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, **kwargs: Any) -> None:
@@ -41,7 +41,7 @@ class PreprocessingLayer(keras.layers.Layer):
 
 
 def as_token_ids(inputs: Any, name: str = "token_ids") -> TFTensor:
-    """Convert `inputs` to dense int32 ids, refusing what can't be ids."""
+    """Convert `inputs` to dense int32 ids, or raise a `ValueError`."""
     if isinstance(inputs, (tf.RaggedTensor, tf.SparseTensor)):
         raise ValueError(
             f"`{name}` must be a dense tensor; call `.to_tensor()` first. "
@@ -56,10 +56,10 @@ def as_token_ids(inputs: Any, name: str = "token_ids") -> TFTensor:
 
 
 def as_ids_like(token_ids: TFTensor, **others: Any) -> dict[str, TFTensor]:
-    """Convert what else rows have to int32; what is `None` is left out.
+    """Convert other features of rows to int32; those that are `None` are left out.
 
     Raises:
-        ValueError: for another shape than that of the ids.
+        ValueError: for a feature whose shape isn't that of the ids.
     """
     given = {k: as_token_ids(x, k) for k, x in others.items() if x is not None}
     for name, x in given.items():
@@ -72,14 +72,15 @@ def as_ids_like(token_ids: TFTensor, **others: Any) -> dict[str, TFTensor]:
 
 
 class AdjustableLength(PlainInGrain):
-    """Mixin of preprocessors: `sequence_length` can be set; cut texts are warned of.
+    """Mixin of preprocessors: a settable `sequence_length`, and warnings of cut texts.
 
-    What has been made of the former length is made anew when it is needed next.
+    Everything that depends on the length is made anew after a change, when it is next
+    needed.
     """
 
     _length: int | None = None
     _cut_texts: CutTextCounter | None = None
-    _made: Any = None  # of the length
+    _made: Any = None  # what depends on the length
     tokenizer: Any
 
     @property
@@ -96,15 +97,15 @@ class AdjustableLength(PlainInGrain):
         self._made = None
 
     def _check_arguments(self, **changed):
-        """Raise what the constructor does with arguments in place of the own ones."""
+        """Raise the constructor's errors for its own arguments with these changes."""
         config = {**self.get_config(), "tokenizer": self.tokenizer, **changed}
         config = {k: v for k, v in config.items() if k not in ("config_file", "dtype")}
         type(self)(**config)
 
     def in_graph(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Make a graph of a function, which is traced anew for another length.
+        """Make a graph of a function; another length traces it anew.
 
-        Called eagerly, it counts the texts that it cuts.
+        An eager call counts the texts that it cuts.
         """
         traced: dict[tuple[Any, ...], Any] = {}
 
@@ -113,7 +114,7 @@ class AdjustableLength(PlainInGrain):
                 length = self.sequence_length
                 if any(key[0] != length for key in traced):
                     traced.clear()
-                # For tensors of any rank together a graph would know none.
+                # A graph for tensors of several ranks would know no rank.
                 shapes = (getattr(x, "shape", None) for x in tf.nest.flatten(args))
                 ranks = tuple(tf.TensorShape(shape).rank for shape in shapes)
                 key = (length, is_counting(), ranks)
@@ -126,24 +127,24 @@ class AdjustableLength(PlainInGrain):
         return call
 
     def counted_if_eager(self) -> contextlib.AbstractContextManager:
-        """Count the texts of a call, unless it is in a graph of others."""
+        """Count the cut texts of a call, unless it is part of another graph."""
         if tf.executing_eagerly() and not is_counting():
             return self.counted("calls")
         return contextlib.nullcontext()
 
     def counted(self, use: str, enough: int = 1) -> contextlib.AbstractContextManager:
-        """Count texts that are cut meanwhile, see `CutTextCounter.counted`."""
+        """Count texts that are cut in this context, see `CutTextCounter.counted`."""
         if self._cut_texts is None:
             self._cut_texts = CutTextCounter(self)
         return self._cut_texts.counted(self, use, enough)
 
 
 class KnownByName:
-    """Base of kinds of objects that can be asked for by name.
+    """Base of objects that can be given by name, such as masking strategies.
 
-    A kind is a direct subclass with a `kind` and a `Registry` `named` of its own. A
-    class of the kind with a `name`, whose arguments have defaults, can be asked for by
-    it as soon as it is defined.
+    A kind of objects is a direct subclass with its own `kind`, a word for errors, and
+    its own `Registry` in `named`. A class of the kind that has a `name`, and whose
+    arguments have defaults, can be given by this name as soon as it is defined.
     """
 
     kind: ClassVar[str] = ""
@@ -158,12 +159,12 @@ class KnownByName:
         known = cls.named.enter(name, cls)
         if known is not cls:
             raise ValueError(
-                f"`name` must be that of no other {cls.kind}. Received: {name!r} of "
-                f"{cls.__name__}, which is the name of {known.__name__}."
+                f"`name` must not be the name of another {cls.kind}. Received: "
+                f"{name!r} for {cls.__name__}, which is the name of {known.__name__}."
             )
 
     def get_config(self) -> Config:
-        """Collect the attributes that have the names of the constructor's arguments."""
+        """Collect the attributes that are named like the constructor's arguments."""
         arguments = inspect.signature(type(self)).parameters.values()
         names = [each.name for each in arguments if each.kind is not each.VAR_KEYWORD]
         return {name: _as_config(getattr(self, name)) for name in names}
@@ -174,10 +175,10 @@ class KnownByName:
 
     @classmethod
     def get(cls, identifier: Any) -> Any:
-        """Return an object of this kind, given itself, its config or its name.
+        """Return the object that is meant by an object, its config or its name.
 
         Raises:
-            ValueError: for anything else, with the names there are.
+            ValueError: for anything else. The error lists the known names.
         """
         if isinstance(identifier, dict):
             identifier = keras.saving.deserialize_keras_object(identifier)
@@ -193,7 +194,7 @@ class KnownByName:
 
 
 def _as_config(value):
-    """Replace objects of these kinds in an argument by their configs."""
+    """Replace `KnownByName` objects in an argument by their configs."""
     if isinstance(value, list):
         return [*map(_as_config, value)]
     if isinstance(value, KnownByName):

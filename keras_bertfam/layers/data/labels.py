@@ -7,12 +7,12 @@ import tensorflow as tf
 from keras_bertfam import ragged
 from keras_bertfam.types import TFTensor
 
-# In tags: a word without a label, as in `transformers`' and PyTorch's losses.
+# The tag of a word without a label, as in `transformers` and PyTorch's losses.
 NO_LABEL = -100
 
 
 def is_no_label(label: object) -> bool:
-    """Tell whether a tag says that its word has none: -100, or that as a string."""
+    """Tell whether a tag stands for no label: -100, as a number or string."""
     return label in (NO_LABEL, str(NO_LABEL), str(NO_LABEL).encode())
 
 
@@ -25,10 +25,10 @@ def have_labels(y: TFTensor) -> TFTensor:
 def check_labels(
     num_classes: int | None, label_names: Iterable[str] | None
 ) -> tuple[int | None, list[str] | None]:
-    """Infer the number of classes and their names from each other where one is `None`.
+    """Check the number of classes and their names; infer the number from the names.
 
     Raises:
-        ValueError: if they contradict each other, or a name is there twice.
+        ValueError: if they contradict each other, or a name comes twice.
     """
     if label_names is None:
         return num_classes, None
@@ -55,9 +55,9 @@ def class_numbers(
 
     Args:
         y: integer or string tensor of any shape.
-        num_classes: int or `None`. Labels must be less; not checked if `None`.
+        num_classes: int or `None`. Labels must be below it; `None` checks nothing.
         label_names: list of strings, the classes in order, or `None`.
-        rows: sequence of ints, which rows labels are of, or `None`: their own.
+        rows: sequence of ints, the rows' numbers for errors; `None` for 0, 1, 2, ...
 
     Returns:
         An int32 tensor of the same shape.
@@ -94,13 +94,12 @@ def class_numbers(
 def class_sets(
     y: TFTensor, num_classes: int | None, label_names: list[str] | None = None
 ) -> TFTensor:
-    """Turn the labels of examples that have any number into zeros and ones.
-
-    Works in a graph.
+    """Turn labels, any number for each example, into zeros and ones. Works in a graph.
 
     Args:
-        y: ragged tensor of a list of integers or strings for each example, or a dense
-            one of strings; or a dense tensor `(batch, num_classes)` of zeros and ones.
+        y: ragged tensor with a list of integers or strings for each example; a dense
+            tensor of strings; or a dense tensor `(batch, num_classes)` of zeros and
+            ones.
         num_classes: int.
         label_names: list of strings, the classes in order, or `None`.
 
@@ -108,12 +107,12 @@ def class_sets(
         A float32 tensor `(batch, num_classes)`.
 
     Raises:
-        ValueError: without `num_classes`, and as `class_numbers`.
+        ValueError: without `num_classes`, and for what `class_numbers` refuses.
     """
     if num_classes is None:
         raise ValueError(
-            "Labels that are lists need `num_classes` or `label_names`. Received: "
-            "num_classes=None."
+            "`num_classes` or `label_names` must be given for labels that are lists. "
+            "Received: num_classes=None."
         )
     if not isinstance(y, tf.RaggedTensor):
         if y.shape.rank != 2:
@@ -136,7 +135,7 @@ def class_sets(
 
 
 def _first_fraction(y):
-    """Find the first value that is no whole number, of floats outside of a graph."""
+    """Say which value of floats is the first that isn't whole; "" in a graph."""
     if not (y.dtype.is_floating and tf.executing_eagerly()):
         return ""
     places = tf.where(~(tf.equal(y, tf.floor(y)) & tf.math.is_finite(y)))
@@ -156,11 +155,11 @@ def check_values(
     """Return `numbers` if all labels are valid. Works in a graph.
 
     Args:
-        numbers: tensor, what the labels stand for.
+        numbers: tensor, the numbers of the labels.
         y: tensor, the labels.
         valid: bool tensor of the shape of `y`.
-        expected: string. What `y` must be.
-        name: str. What `y` is called in the error.
+        expected: string. What `y` must be, for the error.
+        name: str. The name of `y`, for the error.
         rows: see `class_numbers`.
 
     Returns:
@@ -199,7 +198,7 @@ def one_each(values: TFTensor, name: str = "y") -> TFTensor:
     Raises:
         ValueError: for a tensor of another shape.
     """
-    if values.shape.rank is None:  # both shapes came to the same graph
+    if values.shape.rank is None:  # the graph was traced for both shapes
         return tf.reshape(values, [-1])
     if values.shape.rank == 2 and values.shape[1] == 1:
         return values[:, 0]
@@ -212,7 +211,7 @@ def one_each(values: TFTensor, name: str = "y") -> TFTensor:
 
 
 def finite_numbers(y: TFTensor, name: str = "y") -> TFTensor:
-    """Convert labels to float32, refusing what isn't finite. Works in a graph.
+    """Convert labels to finite float32 numbers. Works in a graph.
 
     Args:
         y: tensor of any shape.

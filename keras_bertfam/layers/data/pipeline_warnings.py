@@ -1,4 +1,4 @@
-"""Warnings of what pipelines count: texts that are cut, tokens that aren't masked."""
+"""Warnings of pipelines: of texts that are cut, and of too few masked tokens."""
 
 import contextlib
 import contextvars
@@ -15,17 +15,17 @@ import tensorflow as tf
 from keras_bertfam.layers.data.pipelines import call_by_name, register_by_name
 from keras_bertfam.types import TFTensor
 
-# After so many texts of a stream, the share of those cut is known well enough.
+# After this many texts of a stream the share of cut texts is known well enough.
 _ENOUGH_TEXTS = 1000
 _owners = itertools.count()
 
 
 class CutTextCounter:
-    """A counter of the texts that a preprocessor cuts, whoever cuts them.
+    """A counter of the texts that a preprocessor cuts.
 
-    What cuts texts calls `count_cut`. That counts in eager calls and in the pipelines
-    of `dataset()` and `predict()` only: graphs of others, such as a SavedModel's, can't
-    call Python.
+    Functions that cut texts call `count_cut`. It counts in eager calls and in the
+    pipelines of `dataset()` and `predict()`. In other graphs, such as a SavedModel's,
+    it does nothing, since they can't call Python.
 
     Args:
         owner: the preprocessor.
@@ -36,12 +36,12 @@ class CutTextCounter:
 
     @contextlib.contextmanager
     def counted(self, owner: Any, use: str, enough: int = 1) -> Iterator[None]:
-        """Count the texts that are cut by what is traced, or run, meanwhile.
+        """Count the texts cut by functions that are traced or run in this context.
 
         Args:
             owner: the preprocessor.
-            use: string, what the texts are read for. There is a warning for each use.
-            enough: int. After how many texts there is a warning.
+            use: string, what the texts are read for. Each use has its own warning.
+            enough: int. After how many texts to warn.
         """
         token = _counting.set(_Counting(owner, f"{self.name} {use}", enough))
         try:
@@ -76,20 +76,20 @@ def enough_of(examples: Any) -> int:
 def count_cut(
     over: TFTensor, what: str = "texts", length: str = "sequence_length"
 ) -> None:
-    """Count texts, and those of them that lose tokens. Works in a graph.
+    """Count texts, and the texts that lose tokens. Works in a graph.
 
     Args:
-        over: bool tensor, whether each text is longer than there is room for.
-        what: string, what they are.
-        length: string, the argument of the preprocessor that says the room.
+        over: bool tensor, true for texts that are too long.
+        what: string, the word for the texts in the warning.
+        length: string, the preprocessor's argument that limits the length.
     """
     counting = _counting.get()
     if counting is None:
         return
     owner = counting.owner
     said = (
-        f"{type(owner).__name__} cut {{}} of {{}} {what} to what fits into {length}="
-        f"{getattr(owner, length)}: the rest isn't read."
+        f"{type(owner).__name__} cut {{}} of {{}} {what} to {length}="
+        f"{getattr(owner, length)} tokens: the rest isn't read."
     )
     cut, of = tf.reduce_sum(tf.cast(over, tf.int32)), tf.size(over)
     inputs = [f"{counting.name} {what}", said, counting.enough, cut, of]
@@ -122,19 +122,20 @@ def _warn_of_cuts(name, said, enough, cut, of):
 _WARN_OF_CUTS = register_by_name(_warn_of_cuts)
 
 
-# Of so many tokens that were asked for, too few masks are no accident.
+# With this many tokens to mask, too few masks are no accident.
 _ENOUGH_TOKENS = 100
 _streams = itertools.count()
 
 
 class MaskCounter:
-    """A counter of the masks of a stream of batches, where it is made, in `tf.data`.
+    """A counter of the masks of a stream of batches, inside `tf.data`.
 
-    So it is the same for each backend, and in compiled steps. Only batches with fewer
-    than half the masks leave the graph: others cost nothing.
+    Since it counts where masks are made, it works the same for all backends and
+    compiled steps. Only batches with fewer than half the masks call Python; others cost
+    nothing.
 
     Args:
-        strategy: what selects tokens, as its user has named it.
+        strategy: what selects tokens, in the user's words.
     """
 
     def __init__(self, strategy: str) -> None:
@@ -142,14 +143,15 @@ class MaskCounter:
         self.stream = f"stream {next(_streams)}"
 
     def count(self, asked: TFTensor, masked: TFTensor) -> None:
-        """Count masks; warn once of a stream with too few, and of batches without any.
+        """Count masks; warn of a stream with too few masks, and of batches without any.
 
-        Warn of the latter at the first, the tenth, the hundredth and so on. A call
-        outside of a graph is no part of a stream, and warns of nothing.
+        The first warning comes once. The second comes at the first, the tenth, the
+        hundredth such batch and so on. A call outside of a graph belongs to no stream,
+        and never warns.
 
         Args:
             asked: int32 scalar. How many tokens of a batch should be masked.
-            masked: int32 scalar. How many are.
+            masked: int32 scalar. How many tokens are masked.
         """
         if tf.executing_eagerly():
             return
@@ -179,15 +181,16 @@ def _warn_of_masks(stream, strategy, asked, masked):
     if not masked and math.log10(counts.empty).is_integer():
         warnings.warn(
             f"A batch has no masked token, and teaches nothing: {name} selected none, "
-            f"where the rate asks for {asked}. There were {counts.empty} such batches.",
+            f"but the rate asks for {asked}. Such batches so far: {counts.empty}.",
             stacklevel=2,
         )
     if not counts.warned and counts.asked >= _ENOUGH_TOKENS:
         counts.warned = True
         warnings.warn(
-            f"Batches have fewer than half of the masks that were asked for: {name} "
-            f"selected {counts.masked} of {counts.asked} tokens in them. Rare spans "
-            'and words of many tokens do that; `strategy="tokens"` doesn\'t.',
+            f"Batches have fewer than half of the masks that the rate asks for: {name} "
+            f"selected {counts.masked} of {counts.asked} tokens in them. The cause can "
+            "be that spans are rare or words have many tokens. "
+            '`strategy="tokens"` masks single tokens in any text.',
             stacklevel=2,
         )
     return np.True_

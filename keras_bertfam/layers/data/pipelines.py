@@ -11,13 +11,13 @@ from tensorflow.python.ops import script_ops
 from keras_bertfam.autograph import as_written
 from keras_bertfam.types import TFDataset
 
-# Of datasets that don't tell and are in use: the batches of a pass.
+# The batches of a pass, for datasets in use that don't know their cardinality.
 _counts: Any = weakref.WeakKeyDictionary()
 PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
 
 
 def checked_batch_size(batch_size: int | None) -> int:
-    """Check a batch size; `None` is what it is to Keras, 32.
+    """Check a batch size; `None` stands for Keras's default, 32.
 
     Raises:
         ValueError: if it isn't a positive int.
@@ -29,13 +29,13 @@ def checked_batch_size(batch_size: int | None) -> int:
 
 
 def check_at_least(least: int, **values: int | None) -> None:
-    """Raise a `ValueError` for an argument that is less, and not `None`."""
+    """Raise a `ValueError` for an argument below `least`; `None` is allowed."""
     for name, value in values.items():
         if value is None:
             continue
         if not isinstance(value, numbers.Real):
             raise ValueError(f"`{name}` must be a number. Received: {value!r}.")
-        if not value >= least:  # nor NaN
+        if not value >= least:  # NaN is refused, too
             raise ValueError(f"`{name}` must be at least {least}. Received: {value}.")
 
 
@@ -46,22 +46,22 @@ def remember_count(dataset: TFDataset, batches: int) -> TFDataset:
 
 
 def remembered_count(dataset: TFDataset) -> int | None:
-    """Look up how many batches a pass has, if that was remembered."""
+    """Look up how many batches a pass has, or `None`."""
     count: int | None = _counts.get(dataset)
     return count
 
 
 def ready_to_iterate(dataset: TFDataset) -> TFDataset:
-    """Give a dataset the options of a `fit`, and prepare some batches ahead.
+    """Set the options for `fit`, and prepare some batches ahead.
 
-    Without autotuning, `AUTOTUNE` stands for a thread per core, 16 at the most.
-    With it, an iterator that ends waits for a thread that sleeps for up to a
-    minute: `fit` did so between epochs. Nothing then bounds `prefetch(AUTOTUNE)`
-    by memory, so the number of batches is fixed.
+    Autotuning is off: with it, an iterator that ends waits for a thread that sleeps for
+    up to a minute, so `fit` waited between epochs. Without it, `AUTOTUNE` means a
+    thread per core, at most 16, and memory doesn't limit `prefetch(AUTOTUNE)`. So the
+    number of prefetched batches is fixed here.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
-    # By file, each worker would pack, sort, number and mask other batches.
+    # With sharding by file, each worker would make its own, different batches.
     options.experimental_distribute.auto_shard_policy = (
         tf.data.experimental.AutoShardPolicy.DATA
     )
@@ -69,10 +69,10 @@ def ready_to_iterate(dataset: TFDataset) -> TFDataset:
 
 
 class FirstBatch:
-    """The batch that an endless dataset begins with; those before are skipped.
+    """The batch with which an endless dataset begins; batches before it are skipped.
 
-    Keras's loop under PyTorch gives the step what it has read, so that nothing but the
-    data can leave batches out of an epoch that goes on.
+    It resumes an epoch in the middle. Keras's loop with PyTorch hands every batch it
+    reads to the step, so only the data itself can leave batches out.
 
     Example:
 
@@ -106,30 +106,30 @@ class FirstBatch:
 
 
 def register_by_name(function: Callable[..., Any]) -> str:
-    """Make a function of a module known to graphs by its name.
+    """Register a function of a module, so that graphs of other processes can call it.
 
-    What `tf.numpy_function` calls is known to its own process only, not to a worker of
-    `tf.data` service.
+    A function of `tf.numpy_function` exists in its own process only; a worker of
+    `tf.data` service can't call it.
 
     Args:
-        function: of NumPy arrays.
+        function: function of NumPy arrays.
 
     Returns:
         The name, the `token` of `tf.raw_ops.PyFunc`.
     """
     name = f"{function.__module__}.{function.__name__}"
-    # TensorFlow numbers the functions that it is given: no public call takes a name.
+    # TensorFlow numbers registered functions; no public call takes a name.
     script_ops._py_funcs._funcs[name] = function
     return name
 
 
 def call_by_name(name: str, inputs: list[Any], types: list[tf.DType]) -> Any:
-    """Call a function of `register_by_name` for what it does besides its outputs.
+    """Call a function of `register_by_name`, also if nothing reads its outputs.
 
     Args:
-        name: of the function.
+        name: name of the function.
         inputs: list of tensors.
-        types: list of `tf.DType`, of the outputs.
+        types: list of `tf.DType`, the dtypes of the outputs.
 
     Returns:
         A list of tensors. Works in a graph.

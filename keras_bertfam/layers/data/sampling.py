@@ -1,4 +1,4 @@
-"""Corpora of several languages, mixed by a power of their sizes."""
+"""Mixtures of corpora of several languages, by a power of their sizes."""
 
 import dataclasses
 import math
@@ -25,45 +25,45 @@ def sample_corpora(
     sizes: Mapping[str, float] | None = None,
     consecutive: int = 16,
 ) -> DocumentMixture | TokenMixture:
-    """Mix corpora, one of each language, so that small ones are read more often.
+    """Mix corpora of several languages, so that small ones are read more often.
 
-    With `p` a corpus's share of all text, its share of what is trained on is
-    `q ∝ p ** exponent`. An exponent of 1 leaves shares as they are, and 0 makes all
-    equal. Papers give it as an exponent, BERT's multilingual model .7 and XLM-R .3, or
-    as a temperature, by which `q ∝ p ** (1 / temperature)`, as mT5; mmBERT calls its
-    exponents temperatures.
+    If `p` is a corpus's share of all text, its share in the mixture is
+    `q ∝ p ** exponent`. An exponent of 1 leaves shares as they are; 0 makes them equal.
+    BERT's multilingual model has an exponent of .7, XLM-R of .3. mT5 gives a
+    temperature instead, with `q ∝ p ** (1 / temperature)`. mmBERT calls its exponents
+    temperatures.
 
-    `dataset` of a preprocessor of pre-training takes the result in place of documents,
-    and functions that learn vocabularies do as well: `q` is that of the text they see
-    then. A pass has as much text as all corpora together. A corpus's documents, or
-    rows where it is prepared, come in their order, go on from pass to pass, and begin
-    again when all were there: none comes twice before each came once. Which corpus is
-    next is drawn by the preprocessor's seed, pass and place alone, so that a run that
-    is resumed goes on with the same batches.
+    Pass the result to the `dataset` of a preprocessor of pre-training in place of
+    documents, or to a function that learns a vocabulary, which then sees text in the
+    shares `q`. A pass has as much text as all corpora together. The documents of a
+    corpus, or the rows of a prepared one, come in order, and go on from pass to pass;
+    after the last comes the first again. So none comes twice before all came once.
+    Which corpus is next depends only on the preprocessor's seed, the pass and the
+    place: a resumed run goes on with the same batches.
 
     Args:
         corpora: dict from names to `tf.data.Dataset`s of scalar strings, as
-            `read_documents` gives, which end; or to prepared corpora of one tokenizer,
-            see `read_tokens`.
+            `read_documents` gives, which must end; or to prepared corpora of one
+            tokenizer, see `read_tokens`.
         exponent: float in [0, 1]. Defaults to `1.0`, unless there is a `temperature`.
         temperature: float, 1 or more: the inverse of an exponent.
-        sizes: dict of a positive number for each corpus, in any unit: what `p` is the
-            share of. Defaults to what they have: characters, for which they are gone
-            through once, or tokens of prepared ones.
-        consecutive: int. How many documents of a corpus follow each other, so that
-            rows, and random second segments, are mostly of one language. Rows of
-            prepared corpora are of one always. Defaults to `16`.
+        sizes: dict of a positive number for each corpus, in any unit. The shares `p`
+            are shares of these numbers. Defaults to the number of characters, which
+            needs one reading of the corpora; or, if they are prepared, of tokens.
+        consecutive: int. How many documents of a corpus follow each other. They make
+            rows, and random second segments, mostly of one language. Rows of prepared
+            corpora always have one language. Defaults to `16`.
 
     Returns:
-        What `dataset` takes. Its `repeats` are a dict from names to how often a pass
-        has each document: below 1 some only. Its `changed(exponent, names)` mixes the
-        same corpora, or some of them, in another way, without counting them again.
+        A mixture that `dataset` takes. Its `repeats` are a dict from names to how often
+        a pass has each document; below 1 a pass has only some. Its `changed(exponent,
+        names)` mixes the same corpora, or some of them, in another way, without
+        counting them again.
 
     Raises:
-        ValueError: for a corpus without text or without an end, sizes that aren't of
-            these corpora, an exponent or temperature that is out of its range, or
-            both; and for prepared corpora beside others, or that differ in tokenizer
-            or workers.
+        ValueError: for a corpus without text or without an end; sizes of other corpora;
+            an exponent or temperature out of its range, or both; prepared corpora mixed
+            with others, or with different tokenizers or workers.
 
     Example:
 
@@ -85,13 +85,13 @@ def sample_corpora(
     check_at_least(1, consecutive=consecutive)
     if not isinstance(corpora, Mapping) or not corpora:
         raise ValueError(
-            "`corpora` must be a dict of a corpus or more by their names. "
+            "`corpora` must be a dict from names to corpora, at least one. "
             f"Received: {corpora!r}."
         )
     prepared = [isinstance(corpus, TokenCorpus) for corpus in corpora.values()]
     if any(prepared) and not all(prepared):
         raise ValueError(
-            "`corpora` must be all prepared, or none. Received: "
+            "`corpora` must all be prepared, or none of them. Received: "
             f"{ {name: type(corpus).__name__ for name, corpus in corpora.items()} }."
         )
     counts = {name: _count(name, corpus) for name, corpus in corpora.items()}
@@ -106,7 +106,7 @@ def sample_corpora(
 def _power(exponent, temperature):
     if exponent is not None and temperature is not None:
         raise ValueError(
-            "`temperature` must be left out with an `exponent`, whose inverse it is. "
+            "`temperature` must be left out if there is an `exponent`, its inverse. "
             f"Received: temperature={temperature}, exponent={exponent}."
         )
     if temperature is not None:
@@ -123,7 +123,7 @@ def _count(name, corpus):
     if isinstance(corpus, TokenCorpus):
         if isinstance(corpus, TokenMixture):
             raise ValueError(
-                f"`corpora` must not be mixed before. Received a mixture for {name!r}."
+                f"`corpora` must not be mixtures. Received: a mixture for {name!r}."
             )
         counts = corpus.manifest.counts
         found = counts["documents"], counts["tokens"]
@@ -136,12 +136,12 @@ def _count(name, corpus):
         documents = check_documents(corpus, f"corpora[{name!r}]")
         if documents.cardinality() == tf.data.INFINITE_CARDINALITY:
             raise ValueError(
-                "`corpora` must end, for their sizes to be known. Received for "
-                f"{name!r}: a dataset that repeats itself."
+                "`corpora` must end, so that their sizes can be counted. Received for "
+                f"{name!r}: a dataset that repeats without end."
             )
         found = count_text(documents)
     if not found[1]:
-        raise ValueError(f"`corpora` must have text each. Received: none for {name!r}.")
+        raise ValueError(f"`corpora` must all have text. Received: none for {name!r}.")
     return found
 
 
@@ -162,7 +162,7 @@ def _checked_sizes(sizes, texts):
     return {name: sizes[name] for name in texts}
 
 
-# What `read_tokens` says of how batches are read, not of what.
+# Arguments of `read_tokens` that say how batches are read.
 _READING = ("num_workers", "worker_index", "num_slices", "epoch")
 
 

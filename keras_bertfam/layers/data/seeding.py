@@ -9,7 +9,7 @@ from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.types import TFDataset, TFTensor
 
-# The generator is named, because the default picks another one on another device.
+# Philox. The generator is fixed, because the default one depends on the device.
 _PHILOX = 1
 _SCRAMBLING_KEY = 0x02461E293EC8F720
 
@@ -21,16 +21,16 @@ def random_uniform(
     maxval: Any = None,
     dtype: tf.DType = tf.float32,
 ) -> TFTensor:
-    """Draw as `tf.random.stateless_uniform` with `alg="philox"` does, to the bit.
+    """Draw the same bits as `tf.random.stateless_uniform` with `alg="philox"`.
 
-    That puts fifty operations into a graph for each draw, and this sixteen. They took a
-    tenth of the time in which pipelines are built.
+    TensorFlow's function puts fifty operations into a graph for each draw, this one
+    sixteen. The difference was a tenth of the time to build a pipeline.
 
     Args:
         shape: ints, or an int tensor.
         seed: integer tensor of shape `(2,)`.
-        minval, maxval: the least that is drawn, and what numbers are below of. Without
-            them floats are in [0, 1), and ints any.
+        minval, maxval: numbers are drawn from `[minval, maxval)`. Without them floats
+            are in [0, 1), and ints are any.
         dtype: float or int dtype.
 
     Returns:
@@ -54,13 +54,13 @@ def random_uniform(
 
 
 def split_seed(seed: TFTensor, count: int) -> list[TFTensor]:
-    """Make so many seeds of one, those of `tf.random.split(..., alg="philox")`."""
+    """Make `count` seeds from one, the same as `tf.random.split(..., alg="philox")`."""
     seed = tf.convert_to_tensor(seed)
     return tf.unstack(random_uniform([count, 2], seed, dtype=seed.dtype), count)
 
 
 def _key_and_counter(seed):
-    """Scramble a seed, as TensorFlow does: neighbouring ones are to be unalike."""
+    """Scramble a seed, as TensorFlow does, so that neighbouring seeds differ much."""
     mixed = tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=[4],
         key=tf.constant([_SCRAMBLING_KEY], tf.uint64),
@@ -104,7 +104,7 @@ def fold(seed: TFTensor, data: int | TFTensor) -> TFTensor:
 
 
 def content_seed(token_ids: TFTensor, seed: int) -> TFTensor:
-    """Return a seed that is a function of `seed` and of the ids themselves.
+    """Return a seed that depends on `seed` and on the ids.
 
     Args:
         token_ids: integer tensor of any shape.
@@ -122,8 +122,8 @@ def shuffle(
 ) -> TFDataset:
     """Shuffle as `Dataset.shuffle` does, by a seed that may be a tensor.
 
-    `Dataset.shuffle` mixes in the global seed, and refuses a tensor when that
-    is 0.
+    `Dataset.shuffle` itself adds the global seed, and refuses a tensor if the global
+    seed is 0.
 
     Args:
         dataset: `tf.data.Dataset` of dense tensors.
@@ -150,18 +150,18 @@ def shuffle(
 class StreamPosition:
     """The place where a stream of batches goes on: the next pass, and its first batch.
 
-    Datasets made by `seeded_passes` read it whenever they are iterated, so a
-    run that was stopped continues with the very batches it would have seen.
-    Beginning a pass moves the position to the start of the following one:
-    iterating again, or `Dataset.repeat`, gives new masks.
+    Datasets made by `seeded_passes` read it whenever an iteration begins. So a run that
+    was stopped goes on with the batches that it would have seen. The beginning of a
+    pass moves the position to the start of the next pass: iterating again, or
+    `Dataset.repeat`, gives new masks.
 
     Args:
         epoch: int. The number of the next pass. Defaults to `0`.
         batch: int. The first batch of the next pass. Defaults to `0`.
 
     Attributes:
-        batches: int or `None`. How many batches a pass has, if the data that reads
-            this was made of a prepared corpus, any of whose batches can come next.
+        batches: int or `None`. How many batches a pass has, if the data comes from a
+            prepared corpus: there any batch can be the next.
 
     Example:
 
@@ -174,8 +174,8 @@ class StreamPosition:
 
     def __init__(self, epoch: int = 0, batch: int = 0) -> None:
         self.batches: int | None = None
-        # A table and not `tf.Variable`s: under `tf.distribute` a variable
-        # becomes one per device, which a dataset on the CPU can't capture.
+        # A table instead of `tf.Variable`s: under `tf.distribute` a variable exists
+        # once per device, and a dataset on the CPU can't capture it.
         with tf.init_scope(), tf.device("CPU:0"):
             self._table = tf.lookup.experimental.MutableHashTable(
                 tf.string, tf.int64, default_value=0
@@ -232,9 +232,9 @@ def seeded_passes(
         make_batches: callable from the pass's number, an int64 scalar, to a
             `tf.data.Dataset` of batches, so that shuffling may depend on it.
         seed: int. The run's seed.
-        position: `StreamPosition` or `None`. Read anew by each iteration of
-            the dataset. Without one, every iteration is pass 0 from its start:
-            what evaluation needs.
+        position: `StreamPosition` or `None`. Each iteration of the dataset reads it
+            anew. With `None` every iteration is pass 0 from its start, as evaluation
+            needs it.
         period: int or `None`. Pass `e` equals pass `e % period`, as in static
             masking. Defaults to `None`: every pass is new.
 
@@ -264,7 +264,7 @@ def seeded_passes(
     if position is None:
         zero = tf.constant(0, tf.int64)
         return one_pass(zero, zero)
-    # Apart from `flat_map`, whose function crashes TensorFlow with a table in it.
+    # Not inside of `flat_map`: TensorFlow crashes if its function holds a table.
     start = tf.data.Dataset.range(1).map(lambda _: position.begin_pass())
     return start.flat_map(one_pass)
 
@@ -273,7 +273,7 @@ def seeded_passes(
 def shuffled_batches(
     rows: TFDataset, batch_size: int, seed: int, position: StreamPosition
 ) -> TFDataset:
-    """Batch rows in an order of their own for each pass.
+    """Batch rows, in another order in each pass.
 
     Args:
         rows: unbatched `tf.data.Dataset` of known length.

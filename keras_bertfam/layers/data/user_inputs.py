@@ -1,4 +1,4 @@
-"""Conversion of what users give to preprocessors to tensors."""
+"""Conversion of users' inputs of preprocessors to tensors."""
 
 import numbers
 from collections.abc import Callable
@@ -13,13 +13,13 @@ from keras_bertfam.types import TFDataset, TFTensor
 
 
 def as_columns(x: Any) -> Any:
-    """Make a dict of lists of a list of dicts, as JSON lines have examples.
+    """Turn a list of dicts, as in JSON lines, into a dict of lists.
 
     Args:
-        x: anything. What is no list of dicts is returned as it is.
+        x: list of dicts. Anything else is returned as it is.
 
     Raises:
-        ValueError: if the dicts haven't the same keys.
+        ValueError: if the dicts have different keys.
     """
     if not (isinstance(x, list | tuple) and x and isinstance(x[0], dict)):
         return x
@@ -28,18 +28,18 @@ def as_columns(x: Any) -> Any:
         if not isinstance(each, dict) or {*each} != names:
             received = sorted(each) if isinstance(each, dict) else each
             raise ValueError(
-                f"`x` must be dicts with the keys {sorted(names)}, as the first has. "
+                f"`x` must be dicts with the keys of the first, {sorted(names)}. "
                 f"Received, in row {number}: {received!r}."
             )
     return {name: [each[name] for each in x] for name in x[0]}
 
 
 def as_strings(x: Any, rank: int = 1, name: str = "x") -> TFTensor:
-    """Convert strings to a tensor, refusing what is none.
+    """Convert strings to a tensor, or raise a `ValueError`.
 
     Args:
         x: string, nested lists of strings, or a string tensor.
-        rank: int. The rank of a batch; an example has one less.
+        rank: int. The rank of a batch; a single example has one less.
         name: str. The argument's name for the error.
 
     Returns:
@@ -65,7 +65,7 @@ def as_strings(x: Any, rank: int = 1, name: str = "x") -> TFTensor:
 
 
 def _first_other(values, kinds, row=None):
-    """Say which value is of none of the kinds, and in which row; "" without one."""
+    """Name, for an error, the first value of another kind and its row; or give ""."""
     if isinstance(values, kinds):
         return ""
     if not isinstance(values, (list, tuple)) and getattr(values, "ndim", 0) < 1:
@@ -82,10 +82,11 @@ def as_label_tensor(y: Any, given: Any = None) -> TFTensor:
 
     Args:
         y: array or list.
-        given: what `y` was made of, whose rows the error names; `None` for `y`.
+        given: the user's value from which `y` was made; the error names its rows.
+            `None` for `y` itself.
 
     Raises:
-        ValueError: for labels that no tensor can hold, with the first of another
+        ValueError: for labels of several kinds. The error names the first of another
             kind.
     """
     try:
@@ -100,14 +101,15 @@ def as_label_tensor(y: Any, given: Any = None) -> TFTensor:
 
 
 def as_label_lists(y: Any, label_names: Any = None) -> TFTensor:
-    """Make a tensor of lists of labels, ragged where they are given as lists.
+    """Make a tensor of lists of labels; it is ragged if they are given as lists.
 
     Args:
         y: list of lists of labels, or an array or tensor.
-        label_names: whether lists without any label are of strings.
+        label_names: the names of classes, or `None`. If all lists are empty, it says
+            whether labels are strings.
 
     Raises:
-        ValueError: for anything else, with the first of another kind.
+        ValueError: for anything else. The error names the first wrong value.
     """
     if not isinstance(y, (list, tuple)):
         return y if isinstance(y, tf.RaggedTensor) else as_label_tensor(y)
@@ -134,13 +136,13 @@ def as_texts(x: Any, most: int | None = 2) -> TFTensor | tuple[TFTensor, ...]:
     """Convert texts, or pairs of them, to string tensors.
 
     Args:
-        x: texts; or pairs: a tuple of two batches of texts, or a list of tuples of
-            two strings, as `list(zip(first, second))`. A list of lists could mean
-            either, and is refused.
-        most: 2, or `None` for tuples of any number from 2.
+        x: texts, or pairs. Pairs are a tuple of two batches of texts, or a list of
+            tuples of two strings, as from `list(zip(first, second))`. A list of lists
+            is refused, since it could mean either.
+        most: 2, or `None` for tuples of two or more texts.
 
     Raises:
-        ValueError: if they aren't strings of the right rank, or pairs.
+        ValueError: for values that aren't strings of the right rank, or pairs.
     """
     if isinstance(x, list) and x and isinstance(x[0], (list, tuple)):
         x = _columns_of_pairs(x, most)
@@ -150,8 +152,8 @@ def as_texts(x: Any, most: int | None = 2) -> TFTensor | tuple[TFTensor, ...]:
         return tuple(map(as_strings, x))
     if len(x) != 2:
         raise ValueError(
-            "A tuple `x` must hold two batches of strings, sentence pairs; give a "
-            f"batch as a list. Received: a tuple of {len(x)}."
+            "`x` must hold two batches of strings, for sentence pairs, if it is a "
+            f"tuple; give a batch as a list. Received: a tuple of {len(x)}."
         )
     return as_strings(x[0]), as_strings(x[1])
 
@@ -212,11 +214,11 @@ def rows_by_size(x: Any, count: int | None = None) -> tuple[TFDataset, np.ndarra
     """Make a dataset of texts, the shortest first.
 
     Args:
-        x: a string tensor, or a tuple or dict of them, beside which numbers may be.
-        count: int or `None`. How many rows, the first ones; all if `None`.
+        x: a string tensor, or a tuple or dict of string tensors and numbers.
+        count: int or `None`. Take only this many rows, the first ones.
 
     Returns:
-        A `tf.data.Dataset`, and an int array: the place of each row in it.
+        A `tf.data.Dataset`, and an int array: each row's place in the dataset.
 
     Raises:
         ValueError: for parts with unequal numbers of rows.
@@ -256,17 +258,17 @@ def as_tf_tensors(part: Any) -> Any:
 
 
 def map_given(function: Callable[[TFTensor], TFTensor], example: Any) -> Any:
-    """Apply a function to the tensors of a structure, and leave `None`s as they are."""
+    """Apply a function to the tensors of a structure; `None` stays `None`."""
     return tf.nest.map_structure(
         lambda value: None if value is None else function(value), example
     )
 
 
 def refuse_single(x: Any, single_rank: int) -> Any:
-    """Return `x` unless its first tensor is a single example's, or of none.
+    """Return `x` if its first tensor is a batch of at least one example.
 
     Raises:
-        ValueError: if it is.
+        ValueError: for a single example, and for an empty batch.
     """
     first = tf.nest.flatten(x)[0]
     if first.shape.rank == single_rank:
@@ -280,13 +282,13 @@ def refuse_single(x: Any, single_rank: int) -> Any:
 
 
 def check_equally_many(parts: dict[str, Any]) -> None:
-    """Raise unless all tensors of all parts have the same number of examples.
+    """Check that all tensors of all parts have the same number of examples.
 
     Args:
         parts: dict from the names of arguments to structures of tensors.
 
     Raises:
-        ValueError: with the names and the numbers.
+        ValueError: if they don't. The error gives the names and the numbers.
     """
     counts = {
         name: sorted({value.shape[0] if value.shape.rank else 0 for value in values})

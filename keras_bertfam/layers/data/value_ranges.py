@@ -1,4 +1,4 @@
-"""Ids, positions, labels and weights that a model can compute with."""
+"""Ranges of ids, positions, labels and weights that a model can compute with."""
 
 import functools
 import re
@@ -12,9 +12,9 @@ from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.user_inputs import as_tf_tensors
 from keras_bertfam.types import TFTensor
 
-# Inputs whose length is that of rows, the one that targets are of first.
+# Inputs that have the length of rows; the targets' length is that of the first present.
 _TOKENS = ("token_ids", "decoder_token_ids", "query_token_ids", "passage_token_ids")
-# Of `_refuse`, of assertions in pipelines, and of readers of files.
+# Messages of `_refuse`, of assertions in pipelines, and of readers of files.
 _FAILED = re.compile(
     r"ValueError: (?P<here>`.+? in row \d+\.)|assertion failed: \[(?P<there>`.+?\.)\]"
     r"|ValueError: (?P<file>[^`\n][^\n]* must [^\n]+)",
@@ -26,11 +26,12 @@ class Range(NamedTuple):
     """The values that an array may have: whole numbers, or finite ones.
 
     Attributes:
-        name: str. What the limit is, for errors.
+        name: str. The limit's name, for errors.
         limit: int or `None`. Values must be below it.
         axis: int or `None`. The axis of `token_ids` whose size is the limit.
-        whole: bool. `False` for any finite numbers.
-        least: int. Of whole numbers, the least.
+        whole: bool. Whether values must be whole numbers; `False` allows any finite
+            numbers.
+        least: int. The least allowed whole number.
     """
 
     name: str = ""
@@ -54,24 +55,24 @@ class _Check(NamedTuple):
 def check_ranges(
     ranges: Mapping[str, Any], x: Any, y: Any = None, sample_weight: Any = None
 ) -> tuple[Any, Any, Any]:
-    """Refuse values that a model can't compute with, or that would be in its weights.
+    """Refuse values that a model can't compute with, or that would spoil its weights.
 
     Args:
-        ranges: dict from the names in `x` to a `Range`, and from `"y"` to that of
-            labels, or to a dict of them. What isn't named must be finite.
-        x: dict of arrays or tensors, `token_ids` among them, or `decoder_token_ids`
-            beside those of an encoder, or those of queries or passages.
+        ranges: dict from the names in `x` to a `Range`, and from `"y"` to the labels'
+            `Range`, or to a dict of these. Other values must be finite.
+        x: dict of arrays or tensors. It contains one of `token_ids`,
+            `decoder_token_ids`, `query_token_ids` and `passage_token_ids`.
         y: array, tensor, dict of them, or `None`.
         sample_weight: the same.
 
     Returns:
-        A tuple of `x`, `y` and `sample_weight`; in a graph, what to use in their
-        place.
+        A tuple of `x`, `y` and `sample_weight`. In a graph, use these in place of the
+        arguments.
 
     Raises:
-        ValueError: with the argument, the value and the row of the first that isn't
-            in its range: in a graph that is a `tf.errors.InvalidArgumentError`, see
-            `plain_error`.
+        ValueError: for a value out of its range. The error gives the argument, the
+            value and the row of the first one. In a graph the error is a
+            `tf.errors.InvalidArgumentError`, see `plain_error`.
     """
     batch = x, y, sample_weight
     with tf.device("CPU:0"):
@@ -86,7 +87,7 @@ def check_ranges(
             if not fit:
                 refuse(np.asarray(limits), *(value.numpy() for value in values))
             return batch
-        # What makes the message is traced only as one operation, and rarely run.
+        # The message is made by a single operation, which rarely runs.
         fit = tf.cond(
             fit,
             lambda: fit,
@@ -99,7 +100,7 @@ def check_ranges(
 
 
 def plain_error(error: BaseException) -> ValueError | None:
-    """Find the `ValueError` for what a graph refused; `None` for other errors."""
+    """Make a `ValueError` of a graph's refusal; give `None` for other errors."""
     if not isinstance(error, tf.errors.InvalidArgumentError):
         return None
     refused = _FAILED.search(str(error))
@@ -150,7 +151,7 @@ def _fits(check):
         if limit is not None:
             fits &= values < tf.cast(limit, values.dtype)
         return tf.reduce_all(fits)
-    # Read without a sign, negative numbers are large: one reduction, and no copy.
+    # As unsigned ints, negative numbers are large: one reduction checks both bounds.
     if values.dtype.size < 4:
         values = tf.cast(values, tf.int32)
     limit = values.dtype.max if limit is None else limit

@@ -1,4 +1,4 @@
-"""From states to what an objective predicts: tokens, spans, classes, vectors."""
+"""Heads: from states to predictions of tokens, spans, classes and vectors."""
 
 from typing import TYPE_CHECKING
 

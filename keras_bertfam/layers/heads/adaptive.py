@@ -1,4 +1,4 @@
-"""Embeddings and softmax in which frequent tokens have more room than rare ones."""
+"""Adaptive embeddings and softmax: frequent tokens have wider vectors."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -16,13 +16,14 @@ from keras_bertfam.types import Config, Initializer, Shape, Tensor
 class AdaptiveEmbedding(keras.layers.Layer):
     """Embeddings whose width falls from one cluster of tokens to the next.
 
-    Ids are in the order of frequency. Cluster `i` has vectors of width
-    `output_dim // divisor**i` and, where that is another width, a projection.
+    Ids must be in the order of frequency. Cluster `i` has vectors of width `output_dim
+    // divisor**i`, and a projection to `output_dim` if this width is another.
 
     Args:
         input_dim: int. Number of tokens.
         output_dim: int.
-        cutoffs: sequence of ints, ascending: where clusters after the first begin.
+        cutoffs: sequence of ints, ascending: the first ids of the second, third, ...
+            cluster.
         divisor: int. `1` for the full width everywhere.
         embeddings_initializer: initializer of all weights.
 
@@ -34,7 +35,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
 
     Raises:
         ValueError: for cutoffs that don't ascend within the vocabulary, or a divisor
-            that leaves a cluster no width.
+            by which a cluster's width becomes 0.
 
     Example:
 
@@ -65,8 +66,8 @@ class AdaptiveEmbedding(keras.layers.Layer):
             )
         if divisor < 1 or output_dim // divisor ** len(cutoffs) < 1:
             raise ValueError(
-                "`divisor` must be at least 1, and leave the last cluster a width, of "
-                f"output_dim={output_dim}. Received: divisor={divisor}."
+                "`divisor` must be at least 1, and give the last cluster a width of at "
+                f"least 1 for output_dim={output_dim}. Received: divisor={divisor}."
             )
         self.input_dim = input_dim
         self.output_dim = output_dim
@@ -90,7 +91,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
         self.built = True
 
     def parts(self) -> list[tuple[Tensor, Tensor | None]]:
-        """Give for each cluster its table and projection, `None` for the full width."""
+        """Give the table and projection of each cluster; `None` for no projection."""
         tables = [self._cast(table) for table in self.tables]
         projections = [self._cast(projection) for projection in self.projections]
         whole = len(tables) - len(projections)
@@ -132,8 +133,9 @@ class AdaptiveEmbedding(keras.layers.Layer):
 class AdaptiveSoftmax(keras.layers.Layer):
     """Log-probabilities by clusters, tied to the tables of an `AdaptiveEmbedding`.
 
-    The first softmax is over the first cluster's tokens and the other clusters. The
-    probability of a token of these is that of its cluster times its own within it.
+    The first softmax is over the tokens of the first cluster and the other clusters.
+    The probability of a token of another cluster is its cluster's probability times its
+    own probability within the cluster.
 
     Args:
         embedding: `AdaptiveEmbedding`.
@@ -144,8 +146,9 @@ class AdaptiveSoftmax(keras.layers.Layer):
 
     Returns:
         float32 log-probabilities `(batch, count, input_dim)`. With `targets` a tensor
-        `(batch, count, 2)`: the cross-entropy in nats, and 1 where the likeliest token
-        is the right one, computed in chunks if the logits would be too many.
+        `(batch, count, 2)`: the cross-entropy in nats, and 1 if the likeliest token is
+        the right one, else 0. They are computed in chunks if there would be too many
+        logits.
 
     Example:
 
@@ -189,8 +192,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
     ) -> Tensor:
         if statistics:
             raise ValueError(
-                "`statistics` must be `False` where a softmax is by clusters. "
-                "Received: True."
+                "`statistics` must be `False` for an adaptive softmax. Received: True."
             )
         shape = ops.shape(x)
         x = ops.reshape(x, (-1, shape[-1]))

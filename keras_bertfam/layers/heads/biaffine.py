@@ -1,4 +1,4 @@
-"""Scores of pairs of words: who depends on whom, and by which relation."""
+"""Scores of pairs of words, for dependency parsing: arcs and their relations."""
 
 from typing import Any
 
@@ -14,31 +14,31 @@ from keras_bertfam.types import Config, Initializer, Shape, Tensor
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class BiaffineHead(keras.layers.Layer):
-    """Scores of each word's heads, and of the relations to them, by two biaffine forms.
+    """Scores of each word's possible heads, and of the relations to them.
 
-    Four perceptrons of one layer, with ELU, make of a state what the word is as a
-    dependent and as a head, for arcs and for relations. The score of an arc is
-    `[d; 1] W h`: linear in the head alone, besides. That of a relation is
-    `[d; 1] W [h; 1]`, `W` one for each. The root is a state that is learned.
+    A state goes through four dense layers with ELU. They give two vectors for arcs, of
+    the word as a dependent (`d`) and as a head (`h`), and two such vectors for
+    relations. The score of an arc is the biaffine form `[d; 1] W h`. The score of a
+    relation is `[d; 1] W [h; 1]`, with its own `W`. The root is a learned state.
 
     Args:
         num_classes: int. The number of relations.
-        arc_dim: int. Width of the perceptrons of arcs. Defaults to `500`.
-        relation_dim: int. Width of those of relations. Defaults to `100`.
+        arc_dim: int. Width of the vectors for arcs. Defaults to `500`.
+        relation_dim: int. Width of the vectors for relations. Defaults to `100`.
         dropout: float. Dropout rate of states and of the perceptrons' outputs. Defaults
             to `0.33`.
         initializer: initializer of the kernels and of the root.
 
     Call arguments:
         states: float tensor `(batch, words, width)`.
-        heads: int tensor `(batch, words)`, of each word the number of its head, counted
-            from 1, 0 for the root; or `None`.
+        heads: int tensor `(batch, words)`, or `None`. The number of each word's head:
+            words count from 1, and 0 is the root.
 
     Returns:
-        A tuple: scores of arcs, float32 `(batch, words, words + 1)`, the first of a
-        word's that of the root; and float32 logits of relations, `(batch, words,
-        num_classes)` to `heads`, or to all heads, `(batch, words, words + 1,
-        num_classes)`, without.
+        A tuple of two float32 tensors. Scores of arcs, `(batch, words, words + 1)`; a
+        word's first score is the root's. Logits of relations: with `heads` those of the
+        given arcs, `(batch, words, num_classes)`; without those of all arcs, `(batch,
+        words, words + 1, num_classes)`.
 
     Example:
 
@@ -50,7 +50,7 @@ class BiaffineHead(keras.layers.Layer):
     ```
 
     Reference: [Dozat and Manning, 2016](https://arxiv.org/abs/1611.01734), section
-    3.2; ELU, and a root of its own, as AllenNLP has them.
+    3.2. ELU and the learned root are as in AllenNLP.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class BiaffineHead(keras.layers.Layer):
         self.relation_dependent = self._dense(relation_dim, "relation_dependent")
         self.relation_head = self._dense(relation_dim, "relation_head")
         self._dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
-        # A biaffine form is a dense layer of what stands on one side, and a product.
+        # A biaffine form is a dense layer on one side's vectors, then a product.
         self.arcs = keras.layers.Dense(
             arc_dim,
             kernel_initializer="zeros",

@@ -1,4 +1,4 @@
-"""The layer that predicts a row's tokens from one vector of it and drawn contexts."""
+"""The decoder of RetroMAE: a row's tokens from one vector and drawn contexts."""
 
 from typing import Any
 
@@ -15,17 +15,18 @@ from keras_bertfam.types import Config, Initializer, Shape, Tensor
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class BottleneckDecoder(keras.layers.Layer):
-    """A post-norm Transformer block whose queries know a row's vector and places only.
+    """A post-norm Transformer block whose queries know only a row's vector and places.
 
-    The query of a token is the row's vector and that of its place. Keys and values are
-    the row's vector, in place of the first token's, and the embeddings of the others.
+    A token's query is the sum of the row's vector and the vector of its place. Keys and
+    values are the embeddings of the row's tokens, with the row's vector in place of the
+    first.
 
     Args:
         num_heads: int.
         head_dim: int.
         intermediate_dim: int.
-        max_positions: int or `None`. Rows of a table of positions of its own, which
-            are added to the embeddings, too. `None`: positions are given.
+        max_positions: int or `None`. Rows of the layer's own table of positions, which
+            are also added to the embeddings. `None`: each call is given `positions`.
         activation: str, see `FeedForward`.
         dropout: float. Dropout rate of the two sub-layers' outputs.
         attention_dropout: float. Dropout rate of attention probabilities.
@@ -33,12 +34,12 @@ class BottleneckDecoder(keras.layers.Layer):
         initializer: initializer of kernels and table.
 
     Call arguments:
-        summary: float tensor `(batch, 1, width)`, a vector of each row.
+        summary: float tensor `(batch, 1, width)`, each row's vector.
         embeddings: float tensor `(batch, length, width)`.
-        contexts: bool tensor `(batch, length, length)`: true where the token of the
-            second axis attends to that of the third.
-        positions: float tensor that broadcasts to that shape, the vectors of places;
-            `None` with a table of its own.
+        contexts: bool tensor `(batch, length, length)`. Element `(b, i, j)` tells
+            whether token `i` attends to token `j`.
+        positions: float tensor that broadcasts to the shape of `embeddings`, the
+            vectors of places; `None` for a layer with its own table.
 
     Returns:
         Float tensor `(batch, length, width)`.

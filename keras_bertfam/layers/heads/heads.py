@@ -117,7 +117,7 @@ class PositionQueries(keras.layers.Layer):
         self.built = True
 
     def call(self, position_ids: Tensor) -> Tensor:
-        # The gradient of a reshape is dense, whatever arrives at it.
+        # A reshape makes the gradient dense.
         table = ops.reshape(self.table, (self.max_positions, self.hidden_dim))
         return ops.cast(ops.take(table, position_ids, axis=0), self.compute_dtype)
 
@@ -207,7 +207,7 @@ class MaskedLMHead(TiedLogits):
         activation: `"gelu"` (erf), `"gelu_tanh"`, or a Keras activation name.
         layer_norm_epsilon: float.
         initializer: initializer of the kernel.
-        use_bias: bool. Whether dense layer and norm have biases. The logits have.
+        use_bias: bool. Whether dense layer and norm have biases. Logits always have.
 
     Call arguments:
         x: float tensor of shape `(batch, count, hidden_dim)`.

@@ -16,25 +16,25 @@ from keras_bertfam.types import Config, Initializer, Shape, Tensor
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ReplacedTokenHead(keras.layers.Layer):
-    """Says of each token whether it was replaced: dense, activation, dense.
+    """Tells for each token whether it was replaced: dense, activation, dense.
 
     Args:
         activation: `"gelu"` (erf), `"gelu_tanh"`, or a Keras activation name.
         initializer: initializer of the kernels.
-        norm_epsilon: float or `None`. With it, the head of DeBERTa's third version:
-            before the first dense layer the state of the sequence's first token is
-            added to each state, and the sum normalised.
+        norm_epsilon: float or `None`. A number makes the head of DeBERTa's third
+            version: each state is added to the state of its sequence's first token, and
+            the sum is normalised with this epsilon before the first dense layer.
 
     Call arguments:
         x: float tensor of shape `(batch, length, hidden_dim)`.
         first: float tensor of shape `(batch, 1 or length, hidden_dim)`, the states of
-            the first tokens; with `norm_epsilon` only.
+            the first tokens; only with `norm_epsilon`.
 
     Returns:
         float32 tensor of shape `(batch, length)`: logits, positive for replaced.
 
-    References: [Clark et al., 2020](https://arxiv.org/abs/2003.10555), section 2; the
-    sum is that of the code of [He et al., 2021](https://arxiv.org/abs/2111.09543).
+    References: [Clark et al., 2020](https://arxiv.org/abs/2003.10555), section 2; for
+    the sum the code of [He et al., 2021](https://arxiv.org/abs/2111.09543).
 
     Example:
 
@@ -103,10 +103,10 @@ class ReplacedTokenHead(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class CopyingMaskedLMHead(MaskedLMHead):
-    """Masked LM head that may also copy its input token.
+    """Masked LM head that can also copy its input token.
 
-    With the copy probability `D = sigmoid(w·x + b)`, the probability of a token is
-    `D` if it is the input token, plus `1 - D` times that of the softmax.
+    The copy probability is `D = sigmoid(w·x + b)`. A token's probability is `1 - D`
+    times its softmax probability, plus `D` if it is the input token.
 
     Takes the arguments of `MaskedLMHead`.
 
@@ -169,18 +169,17 @@ class SampleTokens(keras.layers.Layer):
     """Draws from `softmax(logits / temperature)` by the Gumbel-max trick.
 
     No gradient flows through a sample. The noise is a hash of the layer's
-    `SeedGenerator` and a counter: equal under every backend, and another on each
-    replica of a `tf.distribute` strategy.
+    `SeedGenerator` and a counter. So it is the same on every backend, and differs
+    between the replicas of a `tf.distribute` strategy.
 
     Args:
-        temperature: float, positive. Close to 0, samples are the most probable
-            tokens.
+        temperature: float, positive. Close to 0, samples are the most probable tokens.
         seed: int or `None`. Seed of the layer's own `SeedGenerator`.
 
     Call arguments:
         logits: float tensor of shape `(..., vocabulary_size)`.
-        excluded_ids: int tensor of shape `(...)`, or `None`: an id for each
-            position that isn't to be drawn there.
+        excluded_ids: int tensor of shape `(...)`, or `None`: for each position an id
+            that is never drawn there.
 
     Returns:
         int32 tensor of shape `(...)`.
@@ -244,7 +243,8 @@ def gumbel_noise(like: Tensor, seed: Tensor) -> Tensor:
     shape = ops.shape(like)
     size = ops.size(like) if None in like.shape else math.prod(shape)
     bits = hash_bits(size, seed)
-    # 23 bits and a half: float32 holds each exactly, and never 0 or 1.
+    # 23 random bits plus a half: float32 holds each exactly, and the result is never 0
+    # or 1.
     bits = ops.bitwise_and(bits, ops.cast((1 << 23) - 1, bits.dtype))
     uniform = (ops.cast(ops.cast(bits, "int32"), "float32") + 0.5) / (1 << 23)
     return ops.reshape(-ops.log(-ops.log(uniform)), shape)
@@ -253,23 +253,25 @@ def gumbel_noise(like: Tensor, seed: Tensor) -> Tensor:
 def replace_at(
     token_ids: Tensor, positions: Tensor, values: Tensor, where: Tensor
 ) -> Tensor:
-    """Put values at some positions of each row.
+    """Put values at given positions of each row.
 
     Args:
         token_ids: int tensor of shape `(batch, length)`.
         positions: int tensor of shape `(batch, count)`, distinct in a row where
             `where` is true.
         values: int tensor of shape `(batch, count)`.
-        where: bool tensor of shape `(batch, count)`. The other slots change
+        where: bool tensor of shape `(batch, count)`, false for slots that change
             nothing.
 
     Returns:
         int32 tensor of shape `(batch, length)`.
     """
+    # Example: ids 5 6 7 8, positions 1 3, values 9 9 and `where` 1 0 (1 is true) give
+    # 5 9 7 8.
     batch, length = ops.shape(token_ids)
     flat = ops.reshape(ops.cast(token_ids, "int32"), (-1,))
     rows = ops.expand_dims(ops.arange(batch, dtype="int32") * length, 1)
-    # Slots without effect write behind the end, where nothing is read.
+    # Slots without effect write to an extra element at the end, which nothing reads.
     indices = ops.where(where, ops.cast(positions, "int32") + rows, batch * length)
     replaced = ops.scatter_update(
         ops.pad(flat, [[0, 1]]),

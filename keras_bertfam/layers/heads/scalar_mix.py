@@ -13,20 +13,20 @@ from keras_bertfam.types import Config, Initializer, Shape, Tensor
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ScalarMix(keras.layers.Layer):
-    """`gamma * sum(softmax(w)[k] * states[k])`, of the states of any backbone.
+    """A mix of a backbone's states: `gamma * sum(softmax(w)[k] * states[k])`.
 
     Args:
-        num_states: int. States to mix, the embeddings included.
-        layer_norm: bool. Whether each is normalised before, over all tokens that
-            aren't padding and without weights of its own, as in bilm-tf. Defaults to
-            `False`.
-        regularizer: of `w`, such as `keras.regularizers.L2(1e-3)`, by which the mix
-            stays near the mean. Defaults to none.
+        num_states: int. Number of states to mix, the embeddings included.
+        layer_norm: bool. Whether each state is normalised first, as in bilm-tf: over
+            all tokens that aren't padding, and without weights. Defaults to `False`.
+        regularizer: regularizer of `w`, such as `keras.regularizers.L2(1e-3)`, which
+            keeps the mix near the mean. Defaults to none.
 
     Call arguments:
         states: list of `num_states` float tensors `(..., width)`, such as
             `hidden_states` of a backbone.
-        padding_mask: bool tensor `(...)`, 1 = keep; read with `layer_norm`.
+        padding_mask: bool tensor `(...)`, false for padding; read only with
+            `layer_norm`.
 
     Returns:
         Float tensor `(..., width)`.

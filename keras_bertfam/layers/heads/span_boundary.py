@@ -15,10 +15,11 @@ from keras_bertfam.types import Config, Shape, Tensor
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SpanBoundaryHead(MaskedLMHead):
-    """Vocabulary logits from the states beside a span and a place within it.
+    """Vocabulary logits of a span's token, from the states beside the span.
 
-    Two layers of dense, activation and norm, then the tied table: `MaskedLMHead`
-    on top of one more layer, which joins its three inputs.
+    A dense layer with activation and norm joins three inputs: the states of the tokens
+    before and after the span, and a vector of the place within it. A `MaskedLMHead`
+    follows.
 
     Args:
         token_embedding: see `MaskedLMHead`.
@@ -29,10 +30,9 @@ class SpanBoundaryHead(MaskedLMHead):
     Call arguments:
         left: float tensor of shape `(batch, count, hidden_dim)`: the states of
             the tokens before the spans.
-        right: float tensor of that shape: those of the tokens after them.
-        places: int tensor of shape `(batch, count)`: how far the tokens are from
-            the first of their spans. What is beyond the table counts as its
-            last row.
+        right: float tensor of that shape: the states of the tokens after the spans.
+        places: int tensor of shape `(batch, count)`: how far a token is from the first
+            token of its span. Places beyond the table have its last row.
         targets: int tensor of shape `(batch, count)`, or `None`, see `TiedLogits`.
         statistics: bool, see `TiedLogits`.
 
@@ -98,7 +98,7 @@ class SpanBoundaryHead(MaskedLMHead):
     ) -> Tensor:
         table = ops.cast(self.position_table, self.compute_dtype)
         places = ops.clip(ops.cast(places, "int32"), 0, self.max_span_length - 1)
-        # The gradient of a product is dense, that of a lookup isn't.
+        # A product has a dense gradient; a lookup's gradient isn't dense.
         places = ops.one_hot(places, self.max_span_length, dtype=table.dtype)
         x = ops.concatenate([left, right, ops.matmul(places, table)], axis=-1)
         x = get_activation(self.activation)(flat_dense(self.joining_dense, x))

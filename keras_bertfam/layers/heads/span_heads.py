@@ -1,4 +1,4 @@
-"""Where an answer starts and ends: logits, scores, and the best spans of them."""
+"""Heads for answers in a text: logits or scores of spans, and the best spans."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from keras_bertfam.arguments import checked
 from keras_bertfam.layers.blocks.dense import get_activation
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
-# The score of what is no span, which has no part in any sum of probabilities.
+# The score in place of a span that doesn't exist; its probability is 0.
 NOWHERE = -1e30
 
 
@@ -19,9 +19,9 @@ NOWHERE = -1e30
 class SpanScores(keras.layers.Layer):
     """Scores of all spans of up to `max_length` tokens.
 
-    The states of the first and the last token go through a dense layer each; the sum,
-    a ReLU and a norm are followed by a dense layer of one unit: a perceptron of both
-    states side by side.
+    The states of a span's first and last token go through one dense layer each. Their
+    sum goes through a ReLU, a norm, and a dense layer of one unit. That is a perceptron
+    of the two states side by side.
 
     Args:
         max_length: int. The most tokens of a span. Defaults to `10`.
@@ -31,11 +31,12 @@ class SpanScores(keras.layers.Layer):
 
     Call arguments:
         states: float tensor `(batch, length, width)`.
-        allowed: bool tensor `(batch, length)`: the tokens that spans are made of.
+        allowed: bool tensor `(batch, length)`, true for tokens that can be in spans.
 
     Returns:
-        float32 tensor `(batch, length, max_length)`: of the span of `n + 1` tokens that
-        begins at token `i` at `[:, i, n]`; -1e30 where there is none.
+        float32 tensor `(batch, length, max_length)`. Element `[:, i, n]` is the score
+        of the span of `n + 1` tokens that begins at token `i`; -1e30 if there is no
+        such span.
 
     Example:
 
@@ -65,7 +66,7 @@ class SpanScores(keras.layers.Layer):
         self.norm_epsilon = norm_epsilon
         self.initializer = keras.initializers.get(initializer)
         self.start = self._dense(hidden_dim, "start")
-        self.end = self._dense(hidden_dim, "end", use_bias=False)  # the sum has one
+        self.end = self._dense(hidden_dim, "end", use_bias=False)  # `start` has a bias
         self.norm = keras.layers.LayerNormalization(
             epsilon=norm_epsilon, dtype=self.dtype_policy, name="norm"
         )
@@ -91,7 +92,7 @@ class SpanScores(keras.layers.Layer):
         allowed = ops.cast(allowed, "bool")
         length, most = ops.shape(states)[1], self.max_length
         places = ops.expand_dims(ops.arange(length), 1) + ops.arange(most)
-        # Spans that would end beyond the row.
+        # Padding for spans that would end beyond the row.
         ends = ops.pad(self.end(states), [[0, 0], [0, most], [0, 0]])
         inside = ops.pad(allowed, [[0, 0], [0, most]])
         ends, inside_ends = (ops.take(x, places, axis=1) for x in (ends, inside))
@@ -164,17 +165,15 @@ class SpanHead(keras.layers.Layer):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TransformedSpanHead(SpanHead):
-    """`SpanHead` behind a dense layer, an activation and a norm, as ModernBERT's.
+    """`SpanHead` after a dense layer, an activation and a norm, as in ModernBERT.
 
-    Dense layer and norm have no biases.
+    Dense layer and norm have no biases. Calls are those of `SpanHead`.
 
     Args:
         hidden_dim: int. Width of the dense layer.
         activation: see `SummaryHead`.
         norm_epsilon: float.
         initializer: initializer of the kernels.
-
-    Takes and gives what `SpanHead` does.
 
     Example:
 
@@ -228,19 +227,20 @@ class TransformedSpanHead(SpanHead):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ConditionalSpanHead(SpanHead):
-    """Logits of the last token that depend on the first, and of having no answer.
+    """Logits of an answer's end given its start, and a logit of having no answer.
 
-    As XLNet and ELECTRA answer SQuAD 2.0. The end's logits are those of a dense
-    tanh layer on each state and that of the start, normalised; the logit of having
-    no answer is that of a dense tanh layer on the state of [CLS] and the mean state
-    under the probabilities of the start.
+    XLNet and ELECTRA answer SQuAD 2.0 with such a head. It has three parts:
+
+    - the call gives the start's logits, float32 `(batch, length)`, for states `(batch,
+      length, width)`;
+    - `end_logits` joins each state with the state of the start. A dense layer with
+      tanh, a norm, and a dense layer follow;
+    - `no_answer_logit` joins the state of [CLS] with the mean of the states, weighted
+      by the start's probabilities. A dense layer with tanh, and a dense layer follow.
 
     Args:
         initializer: initializer of the kernels.
         layer_norm_epsilon: float.
-
-    The layer itself gives the start's logits, float32 `(batch, length)`, for states
-    `(batch, length, width)`. `end_logits` and `no_answer_logit` give the rest.
 
     Example:
 
@@ -311,7 +311,7 @@ class ConditionalSpanHead(SpanHead):
         Args:
             states: float tensor `(batch, length, width)`.
             start_logits: float tensor `(batch, length)`.
-            cls_positions: int tensor `(batch, 1)`, where [CLS] is.
+            cls_positions: int tensor `(batch, 1)`, the positions of [CLS].
 
         Returns:
             float32 tensor `(batch,)`.
@@ -353,27 +353,30 @@ def best_spans(
     count: int,
     max_length: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Find the spans with the greatest sum of logits, of all that are allowed.
+    """Find the allowed spans with the greatest sums of start and end logit.
 
     Args:
         start_logits: float tensor `(batch, length)`.
         end_logits: float tensor of that shape.
         start_mask: bool tensor of that shape: where spans may start.
         end_mask: bool tensor of that shape: where spans may end.
-        count: int. How many to return.
+        count: int. How many spans to return.
         max_length: int. The most tokens in a span.
 
     Returns:
-        Tuple of the first and last positions, int32 `(batch, count)`, and the
-        scores, float32 of that shape; -1e30 or less where there are no more.
+        Tuple of the first and last positions, int32 `(batch, count)`, and the scores,
+        float32 of that shape, the greatest first. Missing spans have scores of -1e30 or
+        less.
     """
+    # Example: start logits 1 5 2, end logits 4 0 3, all allowed, and up to 2 tokens.
+    # The spans 0-0, 0-1, 1-1, 1-2, 2-2 have the sums 5, 1, 5, 8, 5; the best is 1-2.
     length = ops.shape(start_logits)[1]
     starts = ops.where(start_mask, start_logits, NOWHERE)
     ends = ops.where(end_mask, end_logits, NOWHERE)
     ends = ops.pad(ends, [[0, 0], [0, max_length]], constant_values=NOWHERE)
     offsets = ops.expand_dims(ops.arange(length), 1) + ops.arange(max_length)
     scores = ops.expand_dims(starts, 2) + ops.take(ends, offsets, axis=1)
-    # A row may have fewer spans than are asked for.
+    # A row may have fewer than `count` spans.
     flat = ops.reshape(scores, (-1, length * max_length))
     flat = ops.pad(flat, [[0, 0], [0, count]], constant_values=2 * NOWHERE)
     scores, index = ops.top_k(flat, count)
@@ -390,25 +393,26 @@ def best_conditional_spans(
     count: int,
     max_length: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Find the best spans, their ends given the `count` most probable starts.
+    """Find the best spans with the `count` most probable starts.
 
-    Scores are sums of log-probabilities.
+    A span's score is the log-probability of its start, plus the log-probability of its
+    end given the start.
 
     Args:
         head: a `ConditionalSpanHead`.
         states: float tensor `(batch, length, width)`.
         start_logits: float tensor `(batch, length)`.
         masks: the two bool tensors `(batch, length)` of `best_spans`.
-        count: int. How many to return, and how many starts to go on from.
-        max_length: int.
+        count: int. How many spans to return, and how many starts to consider.
+        max_length: int. The most tokens in a span.
 
     Returns:
-        As `best_spans`.
+        What `best_spans` returns.
     """
     start_mask, end_mask = masks
     length = ops.shape(states)[1]
     starts = ops.where(start_mask, ops.log_softmax(start_logits), NOWHERE)
-    # A row may have fewer tokens than starts are asked for.
+    # A row may have fewer than `count` tokens.
     starts = ops.pad(starts, [[0, 0], [0, count]], constant_values=2 * NOWHERE)
     start_scores, firsts = ops.top_k(starts, count)
     firsts = ops.minimum(ops.cast(firsts, "int32"), length - 1)

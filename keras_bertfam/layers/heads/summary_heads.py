@@ -1,4 +1,4 @@
-"""From a row's summary to classes, or to a vector."""
+"""Heads that turn a row's summary into classes, or into a vector."""
 
 from typing import Any
 
@@ -18,17 +18,17 @@ class SummaryHead(keras.layers.Layer):
 
     Args:
         num_classes: int. Width of the output.
-        hidden_dim: int or `None`. Width of the first dense layer; `None` for
-            none, as where a `Pooler` comes before.
+        hidden_dim: int or `None`. Width of the first dense layer. `None` for no such
+            layer, for example after a `Pooler`.
         activation: `"gelu"` (erf), `"gelu_tanh"`, or a Keras activation name.
         dropout: float. Dropout rate before the last dense layer.
-        input_dropout: float. Dropout rate before the first one.
+        input_dropout: float. Dropout rate before the first dense layer.
         initializer: initializer of the kernels.
-        norm_epsilon: float or `None`. With it, a layer norm follows the activation;
-            it and the first dense layer have no biases.
+        norm_epsilon: float or `None`. A number adds a layer norm after the activation;
+            then the norm and the first dense layer have no biases.
 
     Call arguments:
-        x: float tensor of shape `(..., width)`, a state of each sequence.
+        x: float tensor of shape `(..., width)`, one state for each sequence.
 
     Returns:
         float32 tensor of shape `(..., num_classes)`.
@@ -150,7 +150,7 @@ class VectorProjection(keras.layers.Layer):
         projection_dim: int. Width of the vector. Defaults to `128`.
         norm: bool. Whether a layer norm follows the dense layer.
         dropout: float. Dropout rate of the vector, in training.
-        epsilon: float, of the norm.
+        epsilon: float. Epsilon of the norm.
         initializer: initializer of the kernel.
 
     Call arguments:

@@ -1,4 +1,4 @@
-"""How well tokens are predicted, without their logits being kept."""
+"""Cross-entropy and accuracy of tokens, without keeping their logits."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,8 +7,8 @@ from keras import ops
 
 from keras_bertfam.types import Tensor
 
-# Logits that are computed at a time, 256 MiB in float32. A batch of GPT-2's is within
-# it, whose chunks would cost a product more: a quarter of the projection.
+# The most logits that are computed at a time, 256 MiB in float32. A batch of GPT-2 has
+# fewer. Chunks would cost it one more product, a quarter of the projection's time.
 MOST_LOGITS = 2**26
 
 
@@ -22,10 +22,10 @@ def crossentropy(token_ids: Tensor, logits: Tensor) -> Tensor:
     Returns:
         float32 tensor of shape `(...)`.
     """
-    if keras.backend.backend() == "tensorflow":  # has one kernel, with its gradient
+    if keras.backend.backend() == "tensorflow":  # one kernel, with its gradient
         return ops.sparse_categorical_crossentropy(token_ids, logits, from_logits=True)
     indices = ops.expand_dims(token_ids, -1)
-    if keras.backend.backend() == "torch":  # whose log_softmax is one fast kernel
+    if keras.backend.backend() == "torch":  # its log_softmax is one fast kernel
         log_probabilities = ops.log_softmax(logits, axis=-1)
         return -ops.squeeze(ops.take_along_axis(log_probabilities, indices, -1), -1)
     picked = ops.take_along_axis(logits, indices, axis=-1)
@@ -35,7 +35,7 @@ def crossentropy(token_ids: Tensor, logits: Tensor) -> Tensor:
 def scores_of_logits(
     token_ids: Tensor, logits: Tensor, statistics: bool = False
 ) -> Tensor:
-    """Compute what `token_scores` gives, where the logits are there.
+    """Compute what `token_scores` gives, from given logits.
 
     Args:
         token_ids: int tensor of shape `(...)`.
@@ -62,21 +62,22 @@ def token_scores(
 ) -> Tensor:
     """Compute each token's cross-entropy by a projection, and whether it is right.
 
-    Equal in values and gradients to `scores_of_logits` of `states @ table.T + bias`.
-    More than `MOST_LOGITS` are computed in chunks of positions, and computed again for
-    the gradient: memory doesn't grow with positions times vocabulary.
+    Values and gradients are those of `scores_of_logits` for the logits `states @
+    table.T + bias`. If there are more than `MOST_LOGITS`, they are computed in chunks
+    of positions, and again for the gradient. So memory doesn't grow with positions
+    times vocabulary.
 
     Args:
         states: float tensor of shape `(positions, width)`.
         table: float tensor of shape `(vocabulary_size, width)`.
         bias: float tensor of shape `(vocabulary_size,)`, or `None`.
-        token_ids: int tensor of shape `(positions,)`, the right ones.
-        statistics: bool. Whether the logits' log-sum-exp and mean are given, too.
+        token_ids: int tensor of shape `(positions,)`, the right tokens.
+        statistics: bool. Whether to give the logits' log-sum-exp and mean as well.
 
     Returns:
-        float32 tensor of shape `(positions, 2)`: the cross-entropy in nats, and 1 where
-        the likeliest token is the right one, else 0, which has no gradient. With
-        `statistics` it is of shape `(positions, 4)`.
+        float32 tensor of shape `(positions, 2)`: the cross-entropy in nats; and 1 if
+        the likeliest token is the right one, else 0, without a gradient. With
+        `statistics` the shape is `(positions, 4)`.
 
     Example:
 
@@ -105,15 +106,15 @@ def in_chunks(
     parameters: Sequence[Tensor],
     logits_each: int,
 ) -> Tensor:
-    """Compute scores for so many positions at a time that logits aren't too many.
+    """Compute scores in chunks of positions that have at most `MOST_LOGITS` logits.
 
     Args:
-        scores: function of states, ids and parameters, that is computed again for the
+        scores: function of states, ids and parameters. It is computed again for the
             gradient.
         states: float tensor of shape `(positions, width)`.
         token_ids: int tensor of shape `(positions,)`.
         parameters: tensors.
-        logits_each: int. Logits of a position.
+        logits_each: int. Number of logits of a position.
 
     Returns:
         What `scores` gives for all positions, of shape `(positions, columns)`.
@@ -124,9 +125,9 @@ def in_chunks(
     if isinstance(positions, int) and positions <= most:
         return scores(states, token_ids, *parameters)
     chunks = -(-positions // most)
-    if not isinstance(positions, int):  # in a graph, and maybe none
+    if not isinstance(positions, int):  # in a graph; there may be none
         chunks = ops.maximum(chunks, 1)
-    each = -(-positions // chunks)  # of one size, so that the last is almost full
+    each = -(-positions // chunks)  # chunks of equal size; the last is almost full
     fill = chunks * each - positions
     states = ops.concatenate([states, ops.zeros((fill, states.shape[1]), states.dtype)])
     token_ids = ops.concatenate([token_ids, ops.zeros((fill,), "int32")])

@@ -1,4 +1,4 @@
-"""Logits of a vocabulary: by the token table, of causal models, and of a sample."""
+"""Vocabulary logits: tied to the token table, for causal models, and sampled."""
 
 from typing import Any, Self
 
@@ -15,7 +15,7 @@ from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TiedLogits(keras.layers.Layer):
-    """Vocabulary logits: states times the table of the token embedding, and bias.
+    """Vocabulary logits: states times the table of the token embedding, plus a bias.
 
     Args:
         token_embedding: the `TokenEmbedding` whose table the logits are tied to.
@@ -23,14 +23,14 @@ class TiedLogits(keras.layers.Layer):
     Call arguments:
         x: float tensor of shape `(batch, count, width)`.
         targets: int tensor of shape `(batch, count)`, the right tokens, or `None`.
-        statistics: bool, of what is given for `targets`.
+        statistics: bool. Whether to return two more numbers for each target.
 
     Returns:
-        float32 tensor of shape `(batch, count, vocabulary_size)`. With `targets` one of
-        shape `(batch, count, 2)`: the cross-entropy in nats, and 1 where the likeliest
-        token is the right one, else 0; and with `statistics` two numbers more, the
-        logits' log-sum-exp and mean. Logits are then computed in chunks, and again for
-        the gradient, if they would be too many.
+        float32 tensor of shape `(batch, count, vocabulary_size)`. With `targets` a
+        tensor of shape `(batch, count, 2)`: the cross-entropy in nats, and 1 if the
+        likeliest token is the right one, else 0. With `statistics` the last axis has
+        two more numbers, the logits' log-sum-exp and mean. With `targets`, logits are
+        computed in chunks, and again for the gradient, if there would be too many.
 
     Example:
 
@@ -82,7 +82,7 @@ class TiedLogits(keras.layers.Layer):
 
     def _scores(self, x, targets, statistics):
         embedding = self.token_embedding
-        if embedding.quantization_mode is not None:  # has products of its own
+        if embedding.quantization_mode is not None:  # has its own products
             return scores_of_logits(targets, self._logits(x), statistics)
         tied = embedding.tie_weights
         table = embedding.embeddings if tied else embedding.reverse_embeddings
@@ -118,14 +118,14 @@ class TiedLogits(keras.layers.Layer):
 class LanguageModelHead(TiedLogits):
     """Vocabulary logits: states times the output table of the token embedding.
 
-    That table is the token table, or one of its own if the embedding has
-    `tie_weights=False`. There is no bias, and so no weight of the head's own, but for
-    the projection of states to the width of a factorised embedding.
+    The output table is the token table, or a table of its own if the embedding has
+    `tie_weights=False`. There is no bias. The head's only weight is a projection of
+    states to the width of a factorised embedding, if the embedding is factorised.
 
     Args:
         token_embedding: `TokenEmbedding`.
-        scale: float. What states are multiplied by before.
-        initializer: initializer of that projection.
+        scale: float. States are multiplied by it first.
+        initializer: initializer of the projection.
 
     Call arguments:
         x: float tensor of shape `(batch, count, width)`.
@@ -192,28 +192,30 @@ class LanguageModelHead(TiedLogits):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SampledLogits(TiedLogits):
-    """`TiedLogits` whose cross-entropy in training is that of a sampled softmax.
+    """`TiedLogits` with the cross-entropy of a sampled softmax in training.
 
-    All positions are compared with the same `num_sampled` tokens, drawn with
-    replacement from `p(k) = log((k + 2) / (k + 1)) / log(vocabulary_size + 1)`, so that
-    ids must be in the order of frequency. `log(num_sampled * p(k))` is subtracted from
-    their logits, by which their sum is that of all others on average; a draw that is a
-    position's own token is left out there.
+    All positions are compared with the same `num_sampled` tokens. They are drawn with
+    replacement from `p(k) = log((k + 2) / (k + 1)) / log(vocabulary_size + 1)`, so ids
+    must be in the order of frequency. `log(num_sampled * p(k))` is subtracted from the
+    logits of drawn tokens: the sum of their exponentials is then, on average, the sum
+    over the whole vocabulary. At a position whose own token is drawn, that draw is left
+    out.
 
     Args:
         token_embedding: see `TiedLogits`.
-        num_sampled: int or `None` for the full softmax.
+        num_sampled: int, or `None` for the full softmax.
         seed: int or `None`.
 
     Call arguments:
-        x, targets, statistics: see `TiedLogits`. Whether a token is the likeliest is
-            told among the sampled ones, in training.
+        x, targets, statistics: see `TiedLogits`. In training the likeliest token is the
+            likeliest among the sampled ones and the target.
 
     Returns:
         See `TiedLogits`.
 
     Raises:
-        ValueError: for a `num_sampled` that isn't positive, or a sample's `statistics`.
+        ValueError: for a `num_sampled` that isn't positive, or for `statistics` of
+            sampled logits.
 
     Example:
 
@@ -241,7 +243,7 @@ class SampledLogits(TiedLogits):
         super().__init__(token_embedding, **kwargs)
         if num_sampled is not None and num_sampled < 1:
             raise ValueError(
-                "`num_sampled` must be positive, or `None` for all. "
+                "`num_sampled` must be positive, or `None` for the full softmax. "
                 f"Received: num_sampled={num_sampled}."
             )
         self.num_sampled = num_sampled
@@ -261,7 +263,7 @@ class SampledLogits(TiedLogits):
             return super().call(x, targets, statistics)
         if statistics:
             raise ValueError(
-                "`statistics` must be `False` where logits are sampled. Received: True."
+                "`statistics` must be `False` for sampled logits. Received: True."
             )
         shape = ops.shape(x)
         x = ops.reshape(x, (-1, shape[-1]))
@@ -274,7 +276,7 @@ class SampledLogits(TiedLogits):
         drawn = ops.exp(drawn * float(np.log(size + 1.0))) - 1
         drawn = ops.clip(ops.cast(drawn, "int32"), 0, size - 1)
         table = self.token_embedding.embeddings
-        # The gradient of a reshape is dense, whatever arrives at it.
+        # A reshape makes the gradient dense.
         table = ops.cast(ops.reshape(table, ops.shape(table)), x.dtype)
         bias = ops.cast(ops.convert_to_tensor(self.bias), "float32")
 
@@ -291,7 +293,7 @@ class SampledLogits(TiedLogits):
         return ops.stack([total - right[:, 0], best], axis=-1)
 
     def _log_expected(self, ids):
-        """Compute the logarithm of how often each id is drawn, on average."""
+        """Compute the logarithm of the expected number of draws of each id."""
         ids = ops.cast(ids, "float32")
         share = ops.log1p(1 / (ids + 1)) / float(
             np.log(self.token_embedding.input_dim + 1.0)

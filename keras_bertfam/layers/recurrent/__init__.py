@@ -1,1 +1,1 @@
-"""Layers that remember earlier text: XLNet's, Transformer-XL's and ELMo's."""
+"""Layers of models that remember earlier text: XLNet, Transformer-XL and ELMo."""

@@ -1,4 +1,4 @@
-"""Memory of a Transformer over batches."""
+"""Memory that models carry from batch to batch."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -14,11 +14,11 @@ from keras_bertfam.types import Config, Shape, Tensor
 
 
 class _Memory(keras.layers.Layer):
-    """Base of layers whose variables go on from batch to batch, and aren't saved."""
+    """Base of layers whose variables last from batch to batch and aren't saved."""
 
     def _variable(self, name, shape, dtype):
         devices = keras.distribution.distribution()
-        # `add_weight` can't make a variable of which each replica has its own.
+        # `add_weight` can't make a variable with a separate value on each replica.
         return keras.Variable(
             "zeros",
             shape=shape,
@@ -33,7 +33,7 @@ class _Memory(keras.layers.Layer):
 
     @contextlib.contextmanager
     def put_aside(self) -> Iterator[None]:
-        """Put the memory aside in this context, and give it back in the end."""
+        """Set the memory aside in this context, and restore it at the end."""
         variables = [
             part
             for variable in self.variables
@@ -56,19 +56,19 @@ class _Memory(keras.layers.Layer):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SegmentMemory(_Memory):
-    """Keeps the inputs of each layer for the tokens before a batch's.
+    """Keeps each layer's inputs for earlier tokens: the memory of a Transformer.
 
-    A state of the model that `fit()` carries from batch to batch. The data says
-    in each batch which rows go on from the one before; the others begin with an
-    empty memory, as all do in the first batch of a pass. It is no part of saved
-    files, but of `keras_bertfam.callbacks.BackupAndResume`.
+    `fit()` carries it from batch to batch. In each batch the data says which rows go on
+    from the batch before. Other rows begin with an empty memory, and so do all rows in
+    the first batch of a pass. Saved files don't contain the memory;
+    `keras_bertfam.callbacks.BackupAndResume` keeps it.
 
-    Under `tf.distribute` and `keras.distribution` each replica keeps the memory of its
+    Under `tf.distribute` and `keras.distribution` each replica has the memory of its
     own rows.
 
     Args:
         num_layers: int.
-        batch_size: int. Rows of a batch; under `tf.distribute`, on each replica.
+        batch_size: int. Rows of a batch; under `tf.distribute` the rows of a replica.
         memory_length: int. Tokens remembered.
         width: int. Width of the states.
 
@@ -122,7 +122,7 @@ class SegmentMemory(_Memory):
         }
 
     def _lengths(self, continues):
-        """Count the states of each row that may be read."""
+        """Count the states of each row that can be read."""
         return ops.where(continues, ops.convert_to_tensor(self.lengths), 0)
 
     def remember(
@@ -134,7 +134,7 @@ class SegmentMemory(_Memory):
             memory: list of `num_layers` float tensors `(batch_size,
                 memory_length, width)`.
             continues: bool tensor `(batch_size,)`.
-            count: int or int scalar. How many of the tokens are new.
+            count: int or int scalar. How many of the remembered tokens are new.
         """
         for state, value in zip(self.states, memory, strict=True):
             state.assign(ops.cast(value, state.dtype))
@@ -156,11 +156,11 @@ class SegmentMemory(_Memory):
 class StateMemory(_Memory):
     """Keeps the states of LSTMs, from which the next batch goes on.
 
-    As `SegmentMemory` it is a state of the model that the data says when to use.
+    As with `SegmentMemory`, the data says which rows go on from the batch before.
 
     Args:
         batch_size: int. Rows of a batch, on each replica.
-        widths: sequence of ints. Those of the states.
+        widths: sequence of ints. The widths of the states.
 
     Call arguments:
         continues: bool tensor `(batch_size,)`.
@@ -197,7 +197,7 @@ class StateMemory(_Memory):
         return [ops.where(goes_on, state, ops.zeros_like(state)) for state in states]
 
     def remember(self, states: Sequence[Tensor]) -> None:
-        """Replace the states, through which no gradient flows.
+        """Replace the states; no gradient flows through them.
 
         Args:
             states: list of float tensors `(batch_size, width)`.

@@ -1,4 +1,4 @@
-"""LSTMs whose output is projected, and whose cells are clipped: ELMo's."""
+"""ELMo's LSTMs, with projected outputs and clipped cells."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from keras_bertfam.types import Config, Shape, Tensor
 class ProjectedLSTMCell(keras.layers.Layer):
     """A step of an LSTM with projection, for `keras.layers.RNN`.
 
-    What the inputs add to the gates is computed before, for all steps at once.
+    Its inputs are already projected to the gates, for all steps at once.
 
     Args:
         cell_dim: int. Width of the cell.
@@ -25,10 +25,10 @@ class ProjectedLSTMCell(keras.layers.Layer):
         projection_clip: float or `None`. The greatest magnitude in an output.
 
     Call arguments:
-        inputs: float tensor `(batch, 4 * cell_dim)`: input gate, candidate, forget
-            gate and output gate.
-        states: list of the output, `(batch, projection_dim)`, and the cell, `(batch,
-            cell_dim)`.
+        inputs: float tensor `(batch, 4 * cell_dim)`, the inputs' part of input gate,
+            candidate, forget gate and output gate.
+        states: list of two tensors: the output, `(batch, projection_dim)`, and the
+            cell, `(batch, cell_dim)`.
 
     Returns:
         A tuple of the output and the list of states.
@@ -99,11 +99,11 @@ def _clipped(x, limit):
 
 
 class ProjectedLSTM(keras.layers.Layer):
-    """An LSTM with projection over sequences; `BidirectionalLSTM` has several.
+    """An LSTM with projection over sequences, for `BidirectionalLSTM`.
 
     Args:
         cell_dim, projection_dim, cell_clip, projection_clip: see `ProjectedLSTMCell`.
-        backwards: bool. Whether it reads from the end.
+        backwards: bool. Whether it reads rows from their end.
     """
 
     def __init__(self, *args: Any, backwards: bool = False, **kwargs: Any) -> None:
@@ -151,10 +151,10 @@ class ProjectedLSTM(keras.layers.Layer):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class BidirectionalLSTM(keras.layers.Layer):
-    """ELMo's stack of LSTMs, each direction by itself.
+    """ELMo's two stacks of LSTMs, one for each direction.
 
-    From the second layer on the input of a layer is added to its output. Padding is
-    at rows' ends, and changes no state.
+    From the second layer on, a layer's input is added to its output. Padding must be at
+    the ends of rows; it doesn't change states.
 
     Args:
         num_layers: int.
@@ -166,13 +166,13 @@ class BidirectionalLSTM(keras.layers.Layer):
 
     Call arguments:
         x: float tensor `(batch, length, projection_dim)`.
-        padding_mask: bool tensor `(batch, length)`, 1 = keep, or `None`.
-        states: what it has returned, to go on from, or `None`.
+        padding_mask: bool tensor `(batch, length)`, false for padding, or `None`.
+        states: the states that an earlier call returned, to go on from them; or `None`.
 
     Returns:
-        A tuple of the list of the layers' outputs, each `(batch, length, 2 *
-        projection_dim)`, forward and then backward; and the states after the last
-        token that each direction reads, a list of `4 * num_layers` tensors `(batch,
+        A tuple of two lists. The layers' outputs, each `(batch, length, 2 *
+        projection_dim)`, with the forward direction first. And the states after the
+        last token that each direction reads, `4 * num_layers` tensors `(batch,
         projection_dim or cell_dim)`, forward first.
 
     Example:
@@ -265,14 +265,14 @@ class BidirectionalLSTM(keras.layers.Layer):
         as_it_comes: bool = False,
         training: bool | None = None,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Compute what one direction makes of inputs.
+        """Compute the outputs of one direction.
 
         Args:
             x, padding_mask: see the call.
             direction: `"forward"` or `"backward"`.
             states: list of `2 * num_layers` tensors, or `None`.
-            as_it_comes: bool. Whether the text runs in the order of reading, as in
-                rows that are reversed for the backward direction.
+            as_it_comes: bool. Whether rows are in the direction's reading order, for
+                example reversed rows for the backward direction.
             training: bool or `None`.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Attention over relative positions and relative segments."""
+"""Attention with relative positions and relative segments."""
 
 from typing import Any
 
@@ -25,15 +25,14 @@ def relative_sinusoids(
     """Compute sinusoids of the distances between queries and keys.
 
     The queries are the last `num_queries` of the keys. The distances run from
-    `num_keys` down to `1 - num_queries`, or to 0 where later keys are never
-    attended to.
+    `num_keys` down to `1 - num_queries`; or down to 0 for `causal` attention.
 
     Args:
         num_queries: int or int scalar.
         num_keys: int or int scalar.
         width: int, even.
         causal: bool. Whether to leave out the distances to later keys.
-        clamp_length: int or `None`. The greatest distance told from others.
+        clamp_length: int or `None`. Larger distances count as this one.
 
     Returns:
         float32 tensor `(distances, width)`: the sines, then the cosines.
@@ -50,16 +49,19 @@ def relative_sinusoids(
 
 
 def gather_rows(scores: Tensor, positions: Tensor, num_keys: int | Tensor) -> Tensor:
-    """Turn scores by distance into scores by key, for queries at positions.
+    """Turn scores by distance into scores by key, for queries at given positions.
 
     Args:
-        scores: tensor `(batch, heads, queries, distances)`.
-        positions: int tensor `(batch, queries)`, the key that each stands at.
+        scores: tensor `(batch, heads, queries, distances)`. The distances descend from
+            `num_keys`.
+        positions: int tensor `(batch, queries)`, each query's position among the keys.
         num_keys: int or int scalar.
 
     Returns:
         Tensor `(batch, heads, queries, num_keys)`, see `shift_rows`.
     """
+    # Example: three keys and a query at position 1. If the scores are the distances
+    # themselves, 3 2 1 0 -1 -2, the result is 1 0 -1.
     shape = ops.shape(scores)
     index = ops.expand_dims(num_keys - ops.cast(positions, "int32"), -1)
     index = index + ops.arange(num_keys, dtype="int32")
@@ -69,7 +71,10 @@ def gather_rows(scores: Tensor, positions: Tensor, num_keys: int | Tensor) -> Te
 
 
 def _by_key(scores, num_keys, query_positions):
-    """Turn scores into those by key, of queries in order and then at positions."""
+    """Turn scores by distance into scores by key.
+
+    Queries in order come first, then the queries at `query_positions`.
+    """
     if query_positions is None:
         return shift_rows(scores, num_keys)
     in_order = ops.shape(scores)[2] - ops.shape(query_positions)[1]
@@ -85,26 +90,30 @@ def _by_key(scores, num_keys, query_positions):
 class RelativeAttention(keras.layers.Layer):
     """Multi-head attention by content, distance and equality of segments.
 
-    The score of query `i` and key `j` is the sum of `(q_i + r_w) k_j`,
-    `(q_i + r_r) W R_(i-j)` and, where their segments differ,
-    `(q_i + r_s) (s_1 - s_0)`, over the root of `head_dim`. (The published form
-    adds `(q_i + r_s) s_0` to all keys alike, which softmax doesn't see.) No
-    projection has a bias. A query that may attend to no key gets zeros, not
-    the mean of all values.
+    The score of query `i` and key `j` is the sum of three terms, divided by the root of
+    `head_dim`:
+
+    - `(q_i + r_w) k_j`, by content;
+    - `(q_i + r_r) W R_(i-j)`, by distance;
+    - `(q_i + r_s) (s_1 - s_0)`, only if their segments differ.
+
+    The published form adds `(q_i + r_s) s_0` to the scores of all keys, which doesn't
+    change the softmax. No projection has a bias. A query that may attend to no key gets
+    zeros, not the mean of all values.
 
     XLNet's content stream and query stream are two groups of queries in one
     call: first the content states in order, then the query states at
-    `query_positions`. They share the weights, and keys and values are computed
-    once, from the content states.
+    `query_positions`. They share the weights. Keys and values are computed once, from
+    the content states.
 
     Args:
         num_heads: int.
         head_dim: int. Width of a head.
-        tied_biases: bool. Whether `r_w`, `r_r` and `r_s` come with the call, for
-            all layers the same, instead of being this layer's own.
+        tied_biases: bool. If true, all layers share `r_w`, `r_r` and `r_s`, and the
+            call gives them. If false, they are this layer's own weights.
         dropout: float. Dropout rate on the attention probabilities.
         initializer: initializer of all weights.
-        use_segments: bool. Whether there are weights of segments, `r_s` and `s`.
+        use_segments: bool. Whether there are weights for segments, `r_s` and `s`.
 
     Call arguments:
         x: float tensor `(batch, queries, width)`.
@@ -112,24 +121,23 @@ class RelativeAttention(keras.layers.Layer):
             states of the tokens.
         relative: float tensor `(distances, width)`, see `relative_sinusoids`;
             with `reversed_rows` `(2, distances, width)`, forwards and backwards.
-        query_positions: int tensor `(batch, count)`. The keys that the last
-            `count` queries stand at. The queries before, or all without
-            `query_positions`, stand at the last keys in order.
+        query_positions: int tensor `(batch, count)`, or `None`. The positions of the
+            last `count` queries among the keys. The other queries have the positions of
+            the last keys, in order.
         attention_mask: bool tensor `(batch, queries or 1, keys)`, true where a
             key may be attended to.
         other_segment: bool tensor `(batch, queries, keys)`, true where query and
             key are of different segments.
-        reversed_rows: bool tensor `(batch,)`. The rows whose tokens run
-            backwards.
-        biases: float tensor `(3, num_heads, head_dim)`: `r_w`, `r_r` and `r_s`,
-            with `tied_biases`; of two without `use_segments`.
+        reversed_rows: bool tensor `(batch,)`, true for rows whose tokens run backwards.
+        biases: float tensor `(3, num_heads, head_dim)`: `r_w`, `r_r` and `r_s`, for
+            `tied_biases`. Without `use_segments` there are only the first two.
         head_mask: float tensor `(num_heads,)` or `(batch, num_heads)` that multiplies
             the heads' outputs.
         return_scores: bool. Return the attention probabilities as well.
 
     Returns:
-        Float tensor `(batch, queries, width)`; with `return_scores=True` a pair
-        of it and the probabilities, float32 `(batch, num_heads, queries, keys)`.
+        Float tensor `(batch, queries, width)`. With `return_scores=True` a pair: this
+        tensor, and the probabilities, float32 `(batch, num_heads, queries, keys)`.
 
     References:
         [Dai et al., 2019](https://arxiv.org/abs/1901.02860), section 3.3;
@@ -195,7 +203,7 @@ class RelativeAttention(keras.layers.Layer):
         self.key_value = dense(2 * inner, width, "key_value")
         self.relative = dense(inner, width, "relative")
         self.output_dense = dense(width, inner, "output")
-        # Not named biases: unlike those, they take part in weight decay.
+        # Their names don't say "bias", since weight decay applies to them.
         self.biases = self.segments = None
         if not self.tied_biases:
             self.biases = vectors(3 if self.use_segments else 2, "r_w_r_s")
@@ -271,11 +279,11 @@ class RelativeAttention(keras.layers.Layer):
         keep_scores,
         training,
     ):
-        """Compute means of values, and probabilities, both by heads.
+        """Compute each head's weighted means of values, and its probabilities.
 
         Args:
-            between: float tensor `(num_heads, head_dim, 1)`: what a key of another
-                segment has beside one of the same.
+            between: float tensor `(num_heads, head_dim, 1)`: what is added to keys of
+                another segment.
         """
         query, key, value = heads
         scores = ops.matmul(query + biases[0], ops.transpose(key, (0, 1, 3, 2)))

@@ -1,4 +1,4 @@
-"""XLNet's Transformer stack: content and query stream, relative positions, memory."""
+"""XLNet's Transformer stack: two streams, relative positions and memory."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ from keras_bertfam.types import Config, Initializer, Shape, Tensor
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RelativeTransformerBlock(keras.layers.Layer):
-    """`RelativeAttention` and feed-forward network, each with post-norm.
+    """`RelativeAttention` and a feed-forward network, each with post-norm.
 
     Args:
         num_heads: int; 0 for a block whose heads are all pruned.
@@ -70,7 +70,7 @@ class RelativeTransformerBlock(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_number("num_heads", num_heads, 0)  # where others take 1 or more
+        check_number("num_heads", num_heads, 0)  # 0 is allowed here only
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.intermediate_dim = intermediate_dim
@@ -168,7 +168,7 @@ class RelativeTransformerBlock(keras.layers.Layer):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RelativeTransformerStack(StackHeads, keras.layers.Layer):
-    """A stack of `RelativeTransformerBlock`: content stream, and query stream if asked.
+    """A stack of `RelativeTransformerBlock`s with a content and maybe a query stream.
 
     Args:
         num_layers: int.
@@ -176,14 +176,14 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
         head_dim: int.
         intermediate_dim: int.
         causal: bool. Whether tokens attend to earlier ones only.
-        untie_biases: bool. Whether each layer has position biases of its own.
+        untie_biases: bool. Whether each layer has its own position biases.
         clamp_length: int or `None`. See `relative_sinusoids`.
         activation: `"gelu"` (erf), `"gelu_tanh"`, or a Keras activation name.
         dropout: float.
         attention_dropout: float.
         layer_norm_epsilon: float.
         initializer: initializer of the kernels.
-        pruned_heads: for each layer a list of the heads that it lacks, or `None`.
+        pruned_heads: list with a list of pruned heads for each layer, or `None`.
         head_gates: dict of arguments of `HeadGates`, or `None` for no gates.
         use_segments: bool. See `RelativeAttention`.
 
@@ -191,30 +191,31 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
         content: float tensor `(batch, length, width)`, the content stream.
         queries: float tensor `(batch, count, width)`, the query stream, or
             `None`.
-        positions: int tensor `(batch, count)`. The tokens that the queries stand
-            at; without `queries` the tokens to compute the last block at.
+        positions: int tensor `(batch, count)`. The positions of the `queries`. Without
+            `queries`, the positions at which the last block is computed.
         attention_mask: bool tensor `(batch, length + count or 1, keys)`, or
             `(batch, length or 1, keys)` without `queries`, true where a key may
             be attended to.
         other_segment: bool tensor `(batch, length + count, keys)`, or without
             `count`; see `RelativeAttention`.
         memory: list of `num_layers` float tensors `(batch, memory_length,
-            width)`, or `None`: inputs of the layers for the tokens before.
-        reversed_rows: bool tensor `(batch,)`. The rows whose tokens run
-            backwards: distances have the other sign there.
+            width)`, or `None`: the layers' inputs for earlier tokens.
+        reversed_rows: bool tensor `(batch,)`, true for rows whose tokens run backwards.
+            Their distances have the opposite sign.
         head_mask: float tensor `(num_layers, num_heads)`, or `(num_layers, batch,
             num_heads)`; 0 switches a head off.
-        clamp_length: int or `None`. In place of that of the constructor.
-        return_hidden_states: bool. Have the last block compute all states.
-        return_scores: bool.
+        clamp_length: int or `None`. Replaces the constructor's `clamp_length`.
+        return_hidden_states: bool. Whether the last block computes all states.
+        return_scores: bool. Whether to return the attention probabilities.
 
     Returns:
-        A tuple: the query stream, or the content stream (at `positions`, if
-        given) without queries; the list of `num_layers + 1` states, the input
-        first, of shape `(batch, length, width)`, or `(batch, length + count,
-        width)` with queries, where the last covers no more than what is
-        returned unless `return_hidden_states`; the list of attention
-        probabilities, empty unless asked for.
+        A tuple of three:
+
+        - the query stream; without queries the content stream, at `positions` if given;
+        - the list of `num_layers + 1` states, the input first, of shape `(batch,
+          length, width)`, or `(batch, length + count, width)` with queries. Without
+          `return_hidden_states` the last one holds only what is returned;
+        - the list of attention probabilities, empty unless `return_scores`.
 
     Example:
 
@@ -272,7 +273,7 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
         self.use_segments = use_segments
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
         self.head_gates = head_gates
-        self._set_heads(pruned_heads, num_layers)  # none are shared
+        self._set_heads(pruned_heads, num_layers)  # layers share no attention
         self.blocks = [
             RelativeTransformerBlock(
                 len(self.heads_of(index)),
@@ -293,13 +294,13 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
 
     @property
     def attention_layers(self) -> list[ResidualSublayer]:
-        """The attention of each block, with what is around it."""
+        """The attention sub-layer of each block, with residual and norm."""
         return [block.attention for block in self.blocks]
 
     def build(self, input_shape: Shape) -> None:
         if input_shape[-1] % 2:
             raise ValueError(
-                "The width must be even, for as many sines as cosines. "
+                "`hidden_dim` must be even, for equally many sines and cosines. "
                 f"Received: hidden_dim={input_shape[-1]}."
             )
         for block in self.blocks:
@@ -376,14 +377,14 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
         return x, states, scores
 
     def _biases_of(self, index):
-        """Take the biases that layers share, of the heads that one has left."""
+        """Take the shared biases of the heads that a layer has left."""
         heads = self.heads_of(index)
         if self.biases is None or len(heads) == self.num_heads:
             return self.biases
         return ops.take(self.biases, np.array(heads, "int32"), axis=1)
 
     def _relative(self, length, remembered, content, reversed_rows, clamp_length):
-        """Compute the sinusoids; with reversed rows those of both directions."""
+        """Compute the sinusoids; with reversed rows for both directions."""
         x = relative_sinusoids(
             length,
             remembered + length,
@@ -392,13 +393,14 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
             clamp_length=clamp_length or self.clamp_length,
         )
         if reversed_rows is not None:
-            # The sine of the opposite distance is the opposite, the cosine equal.
+            # For the opposite distance the sine has the opposite sign, and the cosine
+            # is equal.
             half = content.shape[-1] // 2
             x = ops.stack([x, ops.concatenate([-x[:, :half], x[:, half:]], axis=1)])
         return ops.cast(x, content.dtype)
 
     def compute_output_spec(self, content: Any, *args: Any, **kwargs: Any) -> Any:
-        # Of what a call casts, also where nobody has.
+        # A call casts its input, so the outputs have the compute dtype.
         content = keras.KerasTensor(content.shape, self.compute_dtype)
         return super().compute_output_spec(content, *args, **kwargs)
 
@@ -424,11 +426,11 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
 
 
 def _only(x, masks, length, two_streams, positions):
-    """Leave of the last block's inputs only what `positions` need."""
+    """Keep only the part of the last block's inputs that `positions` need."""
 
     def pick(rows):
         if rows is None or (not two_streams and rows.shape[1] == 1):
-            return rows  # a mask for all queries alike
+            return rows  # one mask for all queries
         return rows[:, length:] if two_streams else take_positions(rows, positions)
 
     return pick(x), {name: pick(mask) for name, mask in masks.items()}

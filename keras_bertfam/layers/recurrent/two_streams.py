@@ -1,4 +1,4 @@
-"""How XLNet's content stream, its query stream and its memory see each other."""
+"""Masks between XLNet's content stream, query stream and memory."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from keras_bertfam.types import Tensor
 def arrange_two_streams(
     inputs: dict[str, Tensor], causal: bool = False
 ) -> dict[str, Tensor]:
-    """Turn what `XLNetBackbone` takes into what `RelativeTransformerStack` takes.
+    """Turn inputs of `XLNetBackbone` into arguments of `RelativeTransformerStack`.
 
     Args:
         inputs: dict of tensors, see `XLNetBackbone`.
@@ -68,9 +68,9 @@ def visible_keys(
 
     Args:
         token_ids: int tensor `(batch, length)`.
-        positions: int tensor `(batch, count)`, where the query stream's states stand,
-            or `None`.
-        perm_ranks, perm_mask, padding_mask: as inputs of `XLNetBackbone`.
+        positions: int tensor `(batch, count)`, the positions of the query stream's
+            states, or `None`.
+        perm_ranks, perm_mask, padding_mask: see the inputs of `XLNetBackbone`.
         causal: bool. Whether tokens see earlier ones only.
         memory_mask: bool tensor `(batch, memory_length)`, or `None` without
             memory.
@@ -79,6 +79,13 @@ def visible_keys(
         Bool tensor `(batch, length + count or 1, memory_length + length)`, true
         where a key may be attended to; `None` if all may.
     """
+    # Example: three tokens with the ranks 1 0 -1, and a query at position 0. The rows
+    # are the three tokens, which see themselves, and then the query, which doesn't see
+    # its own token:
+    #   1 1 1
+    #   0 1 1
+    #   0 0 1
+    #   0 1 1
     index = ops.arange(ops.shape(token_ids)[1], dtype="int32")
     masks = []
     if perm_ranks is not None:
@@ -107,7 +114,7 @@ def visible_keys(
         if not masks:
             masks.append(ops.ones_like(ops.expand_dims(token_ids, 1), dtype="bool"))
         remembered = ops.expand_dims(ops.cast(memory_mask, "bool"), 1)
-        # Broadcast over the rows of the mask of the tokens.
+        # Broadcast the memory's mask to the rows of the tokens' mask.
         rows = ops.ones_like(_all(masks)[:, :, :1])
         remembered = ops.logical_and(remembered, rows)
         return ops.concatenate([remembered, _all(masks)], axis=-1)
@@ -126,7 +133,7 @@ def other_segments(
     positions: Tensor | None = None,
     memory_length: int | Tensor = 0,
 ) -> Tensor:
-    """Tell where rows and keys are of different segments; memory is of segment 0.
+    """Tell where queries and keys are of different segments; memory is of segment 0.
 
     Returns:
         Bool tensor `(batch, length + count, memory_length + length)`.
@@ -140,10 +147,10 @@ def other_segments(
 
 
 def check_memory(memory: Sequence[Tensor], num_layers: int, token_ids: Tensor) -> None:
-    """Raise a `ValueError` for a memory of another number of layers or rows.
+    """Raise a `ValueError` if a memory's number of layers or rows is wrong.
 
     Args:
-        memory: a float tensor `(batch, length_before, width)` for each layer, or none.
+        memory: a float tensor `(batch, length_before, width)` for each layer.
         num_layers: int.
         token_ids: int tensor `(batch, length)`.
     """
@@ -167,18 +174,21 @@ def extend_memory(
     memory_length: int | Tensor,
     reuse_length: int | Tensor | None = None,
 ) -> list[Tensor]:
-    """Keep the last states of each layer's memory and of the first tokens after it.
+    """Append the states of new tokens to each layer's memory, and keep the last ones.
 
     Args:
         memory: a float tensor `(batch, length_before, width)` for each layer, or
             `None`.
         states: a float tensor `(batch, length, width)` for each layer: its inputs.
-        memory_length: int. How many states to keep, at most.
-        reuse_length: int or `None`. How many tokens go into the memory.
+        memory_length: int. The most states to keep.
+        reuse_length: int or `None`. How many tokens, from the first, go into the
+            memory; `None` for all.
 
     Returns:
         List of float tensors, without gradient.
     """
+    # Example: a memory of the tokens 1 2 3, states of 4 5 6, a reuse length of 2 and a
+    # memory length of 4 give the states of 2 3 4 5.
     if reuse_length is not None:
         states = [state[:, :reuse_length] for state in states]
     if memory:

@@ -1,1 +1,1 @@
-"""A short file per family: its class, and what it computes that others don't."""
+"""A short file for each family: its class, and computation that only it has."""

@@ -22,12 +22,11 @@ class BertBackbone(EncoderBackbone):
 
     Inputs and outputs are those of `EncoderBackbone`.
 
-    `from_preset()` knows the sizes of the released models (`bert_base_en`,
-    `bert_large_en_uncased`, those masked by whole words as
-    `bert_large_en_whole_word`, ...) and the 24 miniatures as
-    `bert_l{layers}_h{width}_en_uncased`, of which `bert_tiny_en_uncased`,
-    `bert_mini_en_uncased`, `bert_small_en_uncased` and `bert_medium_en_uncased`
-    also have names of their own.
+    `from_preset()` knows the sizes of the released models: `bert_base_en`,
+    `bert_large_en_uncased`, `bert_large_en_whole_word` (masked by whole words) and so
+    on. It knows the 24 miniatures as `bert_l{layers}_h{width}_en_uncased`. Four of them
+    have a second name: `bert_tiny_en_uncased`, `bert_mini_en_uncased`,
+    `bert_small_en_uncased` and `bert_medium_en_uncased`.
 
     Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section
     3; miniatures: [Turc et al., 2019](https://arxiv.org/abs/1908.08962).

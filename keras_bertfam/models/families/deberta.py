@@ -10,9 +10,9 @@ from keras_bertfam.presets.families.deberta import DEBERTA
 class DebertaBackbone(EncoderBackbone):
     """DeBERTa encoder of the first version: disentangled attention.
 
-    Positions are in attention only: by what tokens are and how far they are apart, in
-    both directions. Each distance has a vector, and these have projections of their
-    own.
+    Embeddings have no positions. Attention scores depend on what tokens are and on
+    their distance, in both directions. Each distance has a vector, and distances have
+    their own projections.
 
     Args:
         vocabulary_size: int.

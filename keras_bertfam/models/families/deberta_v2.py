@@ -10,10 +10,10 @@ from keras_bertfam.presets.families.deberta_v2 import DEBERTA_V2
 class DebertaV2Backbone(EncoderBackbone):
     """DeBERTa encoder of the second and third version: disentangled attention.
 
-    Positions are in attention only: by what tokens are and how far they are apart, in
-    both directions. Distances are in buckets, which grow logarithmically, and are
-    projected as tokens are. The two models of the second version have a convolution
-    beside the first layer.
+    Embeddings have no positions. Attention scores depend on what tokens are and on
+    their distance, in both directions. Distances fall into buckets that grow
+    logarithmically, and go through the same projections as tokens. The two models of
+    the second version have a convolution beside the first layer.
 
     Args:
         vocabulary_size: int.
@@ -23,13 +23,13 @@ class DebertaV2Backbone(EncoderBackbone):
         intermediate_dim: int.
         **kwargs: any other argument of `EncoderBackbone`. DeBERTa's own values are
             `disentangled="shared"`, `relative_buckets=512`, `relative_distance=512`,
-            `max_sequence_length=None`, `layer_norm_epsilon=1e-7`; those of the second
-            version `convolution=3` as well.
+            `max_sequence_length=None`, `layer_norm_epsilon=1e-7`; the second version
+            also has `convolution=3`.
 
-    Inputs and outputs are those of `EncoderBackbone`. Rows may be of any length: tokens
-    that are 512 or more apart are as if they were 511 apart, as in the released code.
-    `transformers` has another row of the table for keys that are 512 or more after the
-    query, which no model was trained with.
+    Inputs and outputs are those of `EncoderBackbone`. Rows may be of any length: a
+    distance of 512 or more counts as 511, as in the released code. `transformers` has
+    another row of the table for keys that are 512 or more after the query; no model was
+    trained with it.
 
     `from_preset()` knows the sizes of the released models: `deberta_v3_extra_small_en`,
     `deberta_v3_small_en`, `deberta_v3_base_en`, `deberta_v3_large_en`,

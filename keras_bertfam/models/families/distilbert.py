@@ -1,4 +1,4 @@
-"""DistilBERT, and students that begin as some of their teacher's layers."""
+"""DistilBERT, and students that begin with some of their teacher's layers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -50,7 +50,7 @@ class DistilBertBackbone(EncoderBackbone):
     def from_teacher(
         cls, teacher: Model, layers: Sequence[int] | None = None, **kwargs: Any
     ) -> "DistilBertBackbone":
-        """Build a student of a teacher's shape, with some of its layers.
+        """Build a student with a teacher's widths and some of its layers.
 
         The student has the teacher's token and position tables, its embeddings'
         norm and projection, and the given layers. Segments and pooler are left
@@ -74,9 +74,9 @@ class DistilBertBackbone(EncoderBackbone):
 def student_of(
     teacher: Model, cls: Any, layers: Sequence[int] | None = None, **kwargs: Any
 ) -> Model:
-    """Make a backbone of a teacher's shape that begins with some of its layers.
+    """Make a student with a teacher's widths that begins with some of its layers.
 
-    It has no segments and no pooler, and shares no layers.
+    The student has no segments and no pooler, and shares no layers.
 
     Args:
         teacher: `EncoderBackbone`.
@@ -117,12 +117,12 @@ def student_of(
 def teacher_layers(num_layers: int, count: int | None = None) -> list[int]:
     """List the layers of a teacher that a student begins with.
 
-    They are spread evenly from the first to the last; for 12 and 6 they are the
-    released code's.
+    They are spread evenly from the first to the last. For 12 and 6 layers they are the
+    same as in the released code.
 
     Args:
-        num_layers: int, the teacher's.
-        count: int, the student's. Half of the teacher's by default.
+        num_layers: int, the teacher's number of layers.
+        count: int, the student's number of layers. Defaults to half of the teacher's.
 
     Returns:
         List of ints.
@@ -147,8 +147,8 @@ def copy_layers(
 ) -> None:
     """Copy embeddings and chosen layers of a teacher into a student.
 
-    Segment table and pooler aren't copied. Layers that the teacher shares are
-    copied wherever they are used.
+    Segment table and pooler aren't copied. A layer that the teacher shares is copied to
+    each place where it is used.
 
     Args:
         teacher: `EncoderBackbone`.
@@ -157,8 +157,8 @@ def copy_layers(
             `teacher_layers(teacher.num_layers, student.num_layers)` by default.
 
     Raises:
-        ValueError: if the layers aren't the teacher's, or as many as the student's,
-            or a weight has another shape.
+        ValueError: if `layers` has other numbers than the teacher's layers, or not as
+            many as the student has; or if a weight has another shape.
     """
     if layers is None:
         layers = teacher_layers(teacher.num_layers, student.num_layers)
@@ -171,8 +171,9 @@ def copy_layers(
         )
     if teacher.embeddings.token_embedding.computed is not None:
         raise ValueError(
-            "`teacher` must have tables of its own: `copy_discriminator()` of its task "
-            "gives it with them. Received: one whose token table is computed."
+            "`teacher` must have its own embedding tables. `copy_discriminator()` of "
+            "its task makes a copy with them. Received: a backbone whose token table "
+            "is a sum."
         )
     for source, target in _parts(teacher, student, layers):
         source, target = _variables(source), _variables(target)
@@ -187,7 +188,7 @@ def copy_layers(
 
 
 def _parts(teacher, student, layers):
-    """Give pairs of what is copied: layers or variables."""
+    """Give pairs of layers or variables: what is copied, and to where."""
     for name in ("token_embedding", "position_table", "norm", "projection"):
         yield tuple(getattr(b.embeddings, name) for b in (teacher, student))
     for name in ("final_norm", "relative_bias", "relative_table", "convolution"):
@@ -201,5 +202,5 @@ def _parts(teacher, student, layers):
 def _variables(part):
     if part is None:
         return []
-    # A layer's `weights` are without the seeds of its dropout.
+    # A layer's `weights` leave out the seeds of its dropout.
     return part.weights if isinstance(part, keras.layers.Layer) else [part]

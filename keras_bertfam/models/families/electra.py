@@ -1,4 +1,4 @@
-"""ELECTRA: the discriminator, and the small generator beside it."""
+"""ELECTRA: the discriminator and its small generator."""
 
 import keras
 
@@ -10,7 +10,7 @@ from keras_bertfam.types import Model
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ElectraBackbone(EncoderBackbone):
-    """ELECTRA encoder: BERT's without pooler, its embeddings factorised.
+    """ELECTRA encoder: BERT's without pooler, and with factorised embeddings.
 
     Args:
         vocabulary_size: int.
@@ -25,9 +25,9 @@ class ElectraBackbone(EncoderBackbone):
     Inputs and outputs are those of `EncoderBackbone`.
 
     `from_preset()` knows the sizes of the released models, such as
-    `electra_small_discriminator_uncased_en`, and those of the generators released
-    with them. The generator of the small one is of full size, although the
-    paper's (table 6) has a quarter of the discriminator's width:
+    `electra_small_discriminator_uncased_en`, and of the generators released with them.
+    The released generator of the small model is as wide as its discriminator. The
+    paper's (table 6) has a quarter of the width;
     `keras_bertfam.tasks.ReplacedTokenDetection` makes the paper's.
 
     Reference: [Clark et al., 2020](https://arxiv.org/abs/2003.10555), section 3
@@ -46,7 +46,7 @@ class ElectraBackbone(EncoderBackbone):
     record = ELECTRA
 
 
-# What of the embeddings a generator shares with its discriminator.
+# The parts of the embeddings that a generator shares with its discriminator.
 SHARED_EMBEDDINGS = {
     "embeddings": ("token_embedding", "tables", "norm"),
     "tokens": ("token_embedding",),
@@ -63,26 +63,27 @@ def make_generator(
 ) -> Model:
     """Build a generator of a discriminator's kind, as ELECTRA does.
 
-    It has as many layers, or a part of them, the same embedding width and a part of
-    the hidden width, with heads of 64 (or the next width that divides) and an inner
-    width of four times the hidden one. Its projection of the embeddings is its own.
+    The generator has the discriminator's embedding width, and shares of its hidden
+    width and number of layers. Its heads are 64 wide, or have the next width that
+    divides; its inner width is four times the hidden width. It has its own projection
+    of the embeddings.
 
     Args:
         backbone: `EncoderBackbone`, the discriminator.
-        size: float in (0, 1]. Its width as a share of the discriminator's.
-        tie: `"embeddings"` (the tables of tokens, positions and segments and their
-            norm are the discriminator's), `"tokens"` (only the token table),
-            `"none"`, or `"all"`: the discriminator itself, which needs `size=1` and
-            `depth=1`.
-        depth: float in (0, 1]. Its layers as a share of the discriminator's, at least
-            one of them.
+        size: float in (0, 1]. The generator's width as a share of the discriminator's.
+        tie: what the two share. `"embeddings"`: the tables of tokens, positions and
+            segments, and their norm. `"tokens"`: only the token table. `"none"`:
+            nothing. `"all"`: the generator is the discriminator itself, which needs
+            `size=1` and `depth=1`.
+        depth: float in (0, 1]. The generator's number of layers as a share of the
+            discriminator's, at least one layer.
 
     Returns:
         A backbone of the discriminator's class. Saved as a preset it has
-        embeddings of its own.
+        its own embeddings.
 
     Raises:
-        ValueError: for a `size` or `tie` that isn't one of these.
+        ValueError: for a `size` or `depth` out of its range, or an unknown `tie`.
 
     Example:
 
@@ -125,7 +126,7 @@ def make_generator(
         "head_dim": hidden_dim // num_heads,
         "intermediate_dim": 4 * hidden_dim,
         "pooler": False,
-        "pruned_heads": None,  # its heads are others
+        "pruned_heads": None,  # the generator has other heads
         "attention_dilation": None,
         "head_gates": None,
     }

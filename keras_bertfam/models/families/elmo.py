@@ -22,25 +22,26 @@ from keras_bertfam.presets.checkpoints.allennlp import (
 from keras_bertfam.presets.families.elmo import ELMO
 from keras_bertfam.types import Path, Tensor
 
-# Bytes, begin and end of sentence and of word, and what fills up a word; 0 is padding.
+# 256 bytes; begin and end of a sentence and of a word; and the filler of short words.
+# 0 is padding.
 NUM_CHARACTERS = 261
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ElmoBackbone(TokenBackbone):
-    """ELMo: words by their characters, in LSTMs of both directions.
+    """ELMo: LSTMs in both directions over words that are built from characters.
 
-    Its states are best used mixed, see `FeatureBackbone`.
+    A mix of its states is the best feature, see `FeatureBackbone`.
 
     Args:
-        vocabulary_size: int. Words that pre-training tells from each other; no weight
-            here is of them.
-        num_layers: int. LSTMs of each direction.
-        hidden_dim: int, even. Width of the states, half of it of each direction.
+        vocabulary_size: int. Number of words that pre-training predicts. No weight of
+            the backbone depends on it.
+        num_layers: int. Number of LSTMs in each direction.
+        hidden_dim: int, even. Width of the states; each direction has half of it.
         cell_dim: int. Width of the cells.
         embedding_dim: int. Width of the characters' embeddings.
         filters: sequence of `(width, count)`: the convolutions over characters.
-        num_highways: int.
+        num_highways: int. Number of highway layers.
         max_characters: int. Characters of a word, its begin and end included.
         cell_clip: float or `None`. The greatest magnitude in a cell.
         projection_clip: float or `None`. The greatest magnitude in a projection.
@@ -49,28 +50,29 @@ class ElmoBackbone(TokenBackbone):
 
     Call arguments:
         inputs: dict of tensors with `character_ids`, int `(batch, length,
-            max_characters)`, see `ElmoTokenizer`, and if wanted `padding_mask`, bool
-            `(batch, length)`, 1 = keep, with padding at rows' ends; `states`, what
-            `states` of the outputs were for the words before; and `token_ids`, int
-            `(batch, length)`, which is not read.
-        positions: int tensor `(batch, count)`: return the sequence output there only.
-        return_pooled: bool. There is no pooler; `True` is an error.
-        return_hidden_states: bool. Add `hidden_states`.
-        return_states: bool. Add `states`.
+            max_characters)`, see `ElmoTokenizer`. Three are optional: `padding_mask`,
+            bool `(batch, length)`, false for padding, which must be at the ends of
+            rows; `states`, the `states` that the call for earlier words returned; and
+            `token_ids`, int `(batch, length)`, which isn't read.
+        positions: int tensor `(batch, count)`. Return the sequence output only there.
+        return_pooled: bool. There is no pooler, so `True` is an error.
+        return_hidden_states: bool. Whether to add `hidden_states` to the outputs.
+        return_states: bool. Whether to add `states` to the outputs.
 
     Returns:
         Dict of float tensors: `sequence_output` `(batch, length or count, hidden_dim)`,
-        the last layer; `hidden_states`, list of `num_layers + 1` `(batch, length,
-        hidden_dim)`, the first one twice the words' vectors; `states`, list of
-        `4 * num_layers` tensors, see `BidirectionalLSTM`.
+        the last layer's output; `hidden_states`, list of `num_layers + 1` tensors
+        `(batch, length, hidden_dim)`, of which the first holds the words' vectors
+        twice, side by side; `states`, list of `4 * num_layers` tensors, see
+        `BidirectionalLSTM`.
 
     Raises:
-        ValueError: for an odd `hidden_dim`, words of another number of characters than
-            `max_characters`, or ids outside of them in a NumPy input.
+        ValueError: for an odd `hidden_dim`, words that don't have `max_characters`
+            characters, or character ids out of range in a NumPy input.
 
     `from_preset()` knows the sizes `elmo_small_en`, `elmo_medium_en`,
-    `elmo_original_en` and `elmo_original_5.5b_en`, without weights: those are files of
-    AllenNLP, for `from_allennlp`.
+    `elmo_original_en` and `elmo_original_5.5b_en`, without weights. `from_allennlp`
+    reads the weights from AllenNLP's files.
 
     Reference: [Peters et al., 2018](https://arxiv.org/abs/1802.05365), section 3.
 
@@ -90,7 +92,7 @@ class ElmoBackbone(TokenBackbone):
     record = ELMO
     input_names = ("character_ids", "padding_mask", "token_ids", "states")
     required_inputs = ("character_ids",)
-    # What `make_initializer` makes heads with.
+    # `make_initializer` uses it for heads.
     initializer_range = 0.02
     truncated_initializer = False
 
@@ -215,16 +217,17 @@ class ElmoBackbone(TokenBackbone):
 
         Args:
             options_file: path of `options.json`.
-            weights_file: path of the HDF5 file beside it. Only numbers are read of it.
-            **kwargs: arguments of the constructor that files don't have, such as
+            weights_file: path of the HDF5 file with the weights. Only numbers are read
+                from it.
+            **kwargs: arguments of the constructor that the files don't contain, such as
                 `dropout`.
 
         Returns:
             An `ElmoBackbone`.
 
         Raises:
-            CheckpointError: for files that are damaged, or options that no model here
-                has.
+            CheckpointError: for damaged files, or options that this library's model
+                doesn't have.
 
         Example:
 

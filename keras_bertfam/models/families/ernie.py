@@ -10,7 +10,7 @@ from keras_bertfam.presets.families.ernie import ERNIE
 class ErnieBackbone(EncoderBackbone):
     """ERNIE 1.0: BERT's encoder for Chinese characters, with ReLU and 513 positions.
 
-    What it learned of phrases and entities is in its masking:
+    It learns phrases and entities by its masking, see
     `keras_bertfam.layers.KnowledgeMasking`.
 
     Args:

@@ -10,15 +10,16 @@ from keras_bertfam.presets.families.ettin import ETTIN
 class EttinBackbone(EncoderBackbone):
     """Ettin's encoder: ModernBERT's architecture, trained at six sizes on open data.
 
-    Each size has a decoder beside it, see `ModernBertDecoderBackbone`, that is trained
-    on the same text in the same order.
+    Each size also has a decoder that was trained on the same text in the same order,
+    see `ModernBertDecoderBackbone`.
 
     Args:
         vocabulary_size: int.
         num_layers: int.
         num_heads: int.
         hidden_dim: int.
-        intermediate_dim: int. Half of what the gated feed-forward projects to.
+        intermediate_dim: int. Half of the width to which the gated feed-forward
+            projects.
         **kwargs: any other argument of `EncoderBackbone`. Ettin's own values are those
             of `ModernBertBackbone`, with `rotary_base=(160_000, 160_000)`.
 

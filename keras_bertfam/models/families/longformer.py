@@ -1,4 +1,4 @@
-"""Longformer, and Longformers made of other encoders."""
+"""Longformer, and Longformers made from other encoders."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from keras_bertfam.types import Model
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class LongformerBackbone(EncoderBackbone):
-    """Longformer encoder: RoBERTa's, whose tokens see a window and global tokens.
+    """Longformer encoder: RoBERTa's with windowed attention and global tokens.
 
     Time and memory grow with the length of rows, not with its square.
 
@@ -28,11 +28,11 @@ class LongformerBackbone(EncoderBackbone):
             `max_sequence_length=4096`, `attention_window=512` (256 tokens on each
             side, as `transformers` counts), `max_global_tokens=160`, and RoBERTa's.
 
-    Inputs and outputs are those of `EncoderBackbone`. Which tokens are global is an
-    input, `global_attention_mask`; the fine-tuning tasks of this library say it
-    themselves: the first token of a text, a question's tokens, those of each choice.
-    Pre-training has none, and doesn't train their projections: they are to be copied
-    after it, by `copy_global_projections()`.
+    Inputs and outputs are those of `EncoderBackbone`. The input `global_attention_mask`
+    chooses the global tokens. Fine-tuning tasks of this library set it themselves, to
+    the first token of a text, a question's tokens, or the tokens of each choice.
+    Pre-training has no global tokens, and so doesn't train their projections. Call
+    `copy_global_projections()` after it.
 
     Reference: [Beltagy et al., 2020](https://arxiv.org/abs/2004.05150), sections 3
     and 5.
@@ -63,20 +63,20 @@ def make_longformer(
 ) -> Model:
     """Make a Longformer that begins with the weights of a BERT or RoBERTa.
 
-    The table of positions is that of the other, again and again; global tokens'
-    projections are copies of the others. It then goes on with masked language
-    modelling of long rows, after which `copy_global_projections()` is due.
+    The model's table of positions is repeated until it is long enough. The projections
+    of global tokens are copies of the other projections. Next, train it with masked
+    language modelling on long rows, and then call `copy_global_projections()`.
 
     Args:
         model: an `EncoderBackbone` with a table of positions, such as BERT's or
             RoBERTa's, or a task of one.
-        max_sequence_length: int. Longest sequence of the Longformer.
+        max_sequence_length: int. The longest sequence of the Longformer.
         attention_window: see `EncoderBackbone`.
         **kwargs: other arguments of `LongformerBackbone`, such as `dropout`.
 
     Returns:
-        A `LongformerBackbone`, or a task of the same class with one, and without a
-        preprocessor: that is to make longer rows.
+        A `LongformerBackbone`; for a task, a task of the same class with such a
+        backbone. It has no preprocessor, since it needs one for longer rows.
 
     Raises:
         ValueError: for another kind of model, or a `max_sequence_length` that isn't
@@ -99,7 +99,7 @@ def make_longformer(
         "name": None,
         "dtype": backbone.dtype_policy,
         "max_sequence_length": max_sequence_length,
-        # Row 0 of the table is padding's in `transformers`.
+        # In `transformers` row 0 of the table is for padding.
         "position_offset": backbone.position_offset or 1,
         "attention_window": attention_window,
         "max_global_tokens": LONGFORMER.arguments["max_global_tokens"],
@@ -132,7 +132,7 @@ def _check(backbone, max_sequence_length):
         )
     if backbone.config.is_local:
         raise ValueError(
-            "`model` must see all tokens in each layer. Received: "
+            "`model` must have full attention in each layer, no windows. Received: "
             f"{type(backbone).__name__} with attention_window="
             f"{backbone.attention_window!r}."
         )
@@ -145,7 +145,7 @@ def _check(backbone, max_sequence_length):
 
 
 def _copy(old, new):
-    """Copy all weights; positions go on from their beginning."""
+    """Copy all weights; the table of positions is repeated."""
     shared = ("token_embedding", "norm", "projection")
     pairs = [(getattr(old.embeddings, n), getattr(new.embeddings, n)) for n in shared]
     for name in ("final_norm", "gates"):
@@ -178,13 +178,13 @@ def _weights(layer):
 def longer_positions(
     table: np.ndarray, old_offset: int, new_offset: int, backbone: Model
 ) -> np.ndarray:
-    """Make a table of positions by repeating another one.
+    """Make a table of positions by repeating a shorter one.
 
     Args:
         table: array `(old_offset + length, width)`.
-        old_offset: int. Rows before that of the first token.
-        new_offset: int. The same, of the new table.
-        backbone: the new table's, for its length.
+        old_offset: int. Number of rows before the first token's.
+        new_offset: int. The same for the new table.
+        backbone: the backbone of the new table, for its length.
 
     Returns:
         Array `(new_offset + max_sequence_length, width)`.

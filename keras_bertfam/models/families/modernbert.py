@@ -15,14 +15,15 @@ class ModernBertBackbone(EncoderBackbone):
         num_layers: int.
         num_heads: int.
         hidden_dim: int.
-        intermediate_dim: int. Half of what the gated feed-forward projects to.
+        intermediate_dim: int. Half of the width to which the gated feed-forward
+            projects.
         **kwargs: any other argument of `EncoderBackbone`. ModernBERT's own values are
-            `attention_window=(0, 128, 128)`: every third layer, from the first, sees
-            all tokens, and the others 64 on each side; `rotary_base=(160_000, 10_000)`,
-            of the one and the other; `max_sequence_length=8192`, `gated=True`,
-            `norm_first=True` without a norm before the first attention
-            (`first_norm=False`), and neither biases (`use_bias=False`,
-            `norm_bias=False`) nor dropout.
+            `attention_window=(0, 128, 128)` (every third layer, from the first on, sees
+            all tokens; the others see 64 on each side);
+            `rotary_base=(160_000, 10_000)` (for layers without and with a window);
+            `max_sequence_length=8192`, `gated=True`, `norm_first=True`,
+            `first_norm=False` (no norm before the first attention), `use_bias=False`,
+            `norm_bias=False`, and no dropout.
 
     Inputs and outputs are those of `EncoderBackbone`. `from_preset()` knows
     `modernbert_base_en` and `modernbert_large_en`.

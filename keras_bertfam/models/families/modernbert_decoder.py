@@ -8,20 +8,22 @@ from keras_bertfam.presets.families.modernbert_decoder import MODERNBERT_DECODER
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ModernBertDecoderBackbone(DecoderBackbone):
-    """ModernBERT's blocks as a decoder, which Ettin trained beside its encoders.
+    """ModernBERT's blocks as a decoder: Ettin's decoders.
 
     Args:
         vocabulary_size: int.
         num_layers: int.
         num_heads: int.
         hidden_dim: int.
-        intermediate_dim: int. Half of what the gated feed-forward projects to.
+        intermediate_dim: int. Half of the width to which the gated feed-forward
+            projects.
         **kwargs: any other argument of `EncoderBackbone`. Its own values are those of
-            `EttinBackbone`, with `causal=True` and `attention_window=(0, 126, 126)`:
-            two of three layers see a token and the 63 before it, as in `transformers`.
+            `EttinBackbone`, with `causal=True` and `attention_window=(0, 126, 126)`: in
+            two of three layers a token sees itself and the 63 tokens before it, as in
+            `transformers`.
 
-    Inputs and outputs are those of `DecoderBackbone`. The head of its language model
-    is a masked one's: a dense layer, an activation and a norm before the table, and a
+    Inputs and outputs are those of `DecoderBackbone`. Its language model has the head
+    of a masked one: a dense layer, an activation and a norm before the table, and a
     bias.
 
     `from_preset()` knows `ettin_decoder_17m_en`, and the sizes `32m`, `68m`, `150m`,

@@ -20,8 +20,8 @@ class MPNetBackbone(EncoderBackbone):
         intermediate_dim: int.
         **kwargs: any other argument of `EncoderBackbone`. MPNet's own values are
             RoBERTa's, see `RobertaBackbone`, and `relative_buckets=32` with
-            `relative_distance=128`: T5's table, which all layers share, beside that of
-            positions.
+            `relative_distance=128`: T5's bias, which all layers share, in addition to
+            the table of positions.
 
     Inputs and outputs are those of `EncoderBackbone`. `from_preset()` knows
     `mpnet_base_en_uncased`.

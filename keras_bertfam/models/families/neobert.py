@@ -8,23 +8,23 @@ from keras_bertfam.presets.families.neobert import NEOBERT
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class NeoBertBackbone(EncoderBackbone):
-    """NeoBERT: a deep and narrow encoder of rotary positions, RMS norms and SwiGLU.
+    """NeoBERT: a deep, narrow encoder with rotary positions, RMS norms and SwiGLU.
 
     Args:
         vocabulary_size: int.
         num_layers: int.
         num_heads: int.
         hidden_dim: int.
-        intermediate_dim: int. Half of what the gated feed-forward projects to.
+        intermediate_dim: int. Half of the width to which the gated feed-forward
+            projects.
         **kwargs: any other argument of `EncoderBackbone`. NeoBERT's own values are
             `norm="plain_rms"`, `norm_first=True`, `gated=True` with
             `activation="silu"`, `rotary_base=10_000`, `max_sequence_length=4096`,
-            `tie_embeddings=False`, `uniform_initializer=True`, and neither biases
-            (`use_bias=False`), a norm of embeddings (`embedding_norm=False`) nor
-            dropout.
+            `tie_embeddings=False`, `uniform_initializer=True`, `use_bias=False`,
+            `embedding_norm=False`, and no dropout.
 
     Inputs and outputs are those of `EncoderBackbone`. The head of its masked language
-    model is an output table and a bias, without a layer before. `from_preset()` knows
+    model is an output table and a bias only. `from_preset()` knows
     `neobert_base_en_uncased`.
 
     Reference: [Le Breton et al., 2025](https://arxiv.org/abs/2502.19587), section 3.

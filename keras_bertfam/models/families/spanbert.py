@@ -17,7 +17,7 @@ class SpanBertBackbone(EncoderBackbone):
         hidden_dim: int.
         intermediate_dim: int.
         **kwargs: any other argument of `EncoderBackbone`. SpanBERT's own values
-            are `num_segments=2` (of which pre-training uses the first),
+            are `num_segments=2` (pre-training uses only the first),
             `pooler=True`, `activation="gelu"` (erf), `layer_norm_epsilon=1e-12`,
             `truncated_initializer=False`, `dropout=0.1`.
 

@@ -8,7 +8,7 @@ from keras_bertfam.presets.families.t5 import T5
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class T5Backbone(EncoderDecoderBackbone):
-    """T5: pre-norm by the root mean square, relative positions, and no biases.
+    """T5: pre-norm blocks with RMS norms, relative positions and no biases.
 
     Args:
         vocabulary_size: int.
@@ -19,8 +19,8 @@ class T5Backbone(EncoderDecoderBackbone):
         **kwargs: any other argument of `EncoderDecoderBackbone`. T5's own values are
             `norm="rms"`, `norm_first=True`, `use_bias=False`, `attention_scale=1.0`,
             `relative_buckets=32`, `max_sequence_length=None`, `activation="relu"`,
-            `embedding_norm=False`, `layer_norm_epsilon=1e-6`, and `dropout=0.1`, which
-            is also inside the feed-forward sub-layers and at the end.
+            `embedding_norm=False`, `layer_norm_epsilon=1e-6`, and `dropout=0.1`, also
+            inside the feed-forward sub-layers and after the last norm.
             Version 1.1 has `gated=True`, `activation="gelu_tanh"` and
             `tie_embeddings=False`.
 

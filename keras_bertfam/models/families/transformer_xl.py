@@ -36,13 +36,14 @@ class TransformerXLBackbone(TokenBackbone):
         intermediate_dim: int. Inner width of the feed-forward sub-layers.
         head_dim: int or `None`. Width of a head; `None` means
             `hidden_dim // num_heads`.
-        cutoffs: sequence of ints: where clusters of rarer tokens begin, for adaptive
-            embeddings and softmax, see `AdaptiveEmbedding`. Defaults to none.
-        divisor: int. What the width of embeddings falls by from cluster to cluster.
-        untie_biases: bool. Whether each layer has biases `r_w` and `r_r` of its own.
-        same_length: bool. Whether, with memory, every token sees as many earlier ones
-            as the memory is long, and itself, in place of all that are there.
-        clamp_length: int or `None`. The greatest distance told from others.
+        cutoffs: sequence of ints: the first ids of clusters of rarer tokens, for
+            adaptive embeddings and softmax, see `AdaptiveEmbedding`. Defaults to none.
+        divisor: int. The width of embeddings is divided by it from cluster to cluster.
+        untie_biases: bool. Whether each layer has its own biases `r_w` and `r_r`.
+        same_length: bool. If true and there is memory, each token sees itself and as
+            many earlier tokens as the memory is long. If false, it sees all earlier
+            tokens and the whole memory.
+        clamp_length: int or `None`. Larger distances count as this one.
         activation: `"relu"`, or another Keras activation name.
         dropout: float. Dropout rate of embeddings, positions, sub-layer outputs, the
             output and within the feed-forward sub-layers.
@@ -52,22 +53,23 @@ class TransformerXLBackbone(TokenBackbone):
         dtype: Keras dtype or policy.
 
     Call arguments:
-        inputs: dict of tensors with `token_ids` (int, `(batch, length)`) and, if
-            wanted, `padding_mask`, bool `(batch, length)`, 1 = keep; `memory`, list of
-            `num_layers` float tensors `(batch, memory_length, hidden_dim)`: the inputs
-            of the layers for the tokens just before; and `memory_mask`, bool `(batch,
-            memory_length)`, 1 = keep.
-        positions: int tensor `(batch, count)`: return the sequence output there only.
+        inputs: dict of tensors with `token_ids` (int, `(batch, length)`). Three are
+            optional: `padding_mask`, bool `(batch, length)`, false for padding;
+            `memory`, list of `num_layers` float tensors `(batch, memory_length,
+            hidden_dim)`: the layers' inputs for the tokens just before; and
+            `memory_mask`, bool `(batch, memory_length)`, false for states to ignore.
+        positions: int tensor `(batch, count)`. Return the sequence output only there.
         head_mask: see `XLNetBackbone`.
-        return_pooled: bool. There is no pooler; `True` is an error.
-        return_hidden_states: bool. Add `hidden_states`.
-        return_attention: bool. Add `attentions`.
-        memory_length: int. Add `memory`: the last so many states of the memory given
-            and of the tokens. No gradient flows through them.
-        same_length, clamp_length: in place of those of the constructor, if given.
-        cache: what `empty_cache` or an earlier call gave for the tokens before these,
-            all of which are remembered.
-        cache_index: int scalar, how many these are.
+        return_pooled: bool. There is no pooler, so `True` is an error.
+        return_hidden_states: bool. Whether to add `hidden_states` to the outputs.
+        return_attention: bool. Whether to add `attentions` to the outputs.
+        memory_length: int. Above 0, add `memory` to the outputs: the last
+            `memory_length` states of the given memory and the tokens. No gradient flows
+            through them.
+        same_length, clamp_length: replace the constructor's values, if given.
+        cache: what `empty_cache` or the call for earlier tokens gave. It holds all
+            earlier tokens.
+        cache_index: int scalar, the number of earlier tokens.
 
     Returns:
         Dict of float tensors: `sequence_output` `(batch, length or count, hidden_dim)`;
@@ -212,11 +214,11 @@ class TransformerXLBackbone(TokenBackbone):
         return outputs
 
     def _go_on(self, inputs, cache, cache_index, training):
-        """Compute the outputs for the tokens that follow those in the cache."""
+        """Compute the outputs of tokens that follow the tokens in the cache."""
         first = ops.convert_to_tensor(cache_index, "int32")
         batch, keys = ops.shape(cache[0])[:2]
         slots = ops.arange(keys, dtype="int32")
-        # The states just before the tokens come last, as in a memory.
+        # Rotate the cache so that the latest states come last, as in a memory.
         order = ops.mod(slots + first, keys)
         known = ops.broadcast_to(slots >= keys - first, (batch, keys))
         outputs = self.call(
@@ -233,11 +235,11 @@ class TransformerXLBackbone(TokenBackbone):
         return {"sequence_output": outputs["sequence_output"], "cache": cache}
 
     def empty_cache(self, batch_size: int | Tensor, keys: int) -> tuple:
-        """Make the cache of a model that has seen nothing, with room for `keys` tokens.
+        """Make an empty cache with room for `keys` tokens.
 
         Returns:
-            A tuple of a float tensor `(batch_size, keys, hidden_dim)` for each layer,
-            for its inputs.
+            A tuple with a float tensor `(batch_size, keys, hidden_dim)` for each
+            layer's inputs.
 
         Example:
 
@@ -259,7 +261,7 @@ class TransformerXLBackbone(TokenBackbone):
         )
 
     def _visible(self, inputs, memory, same_length):
-        """Tell which keys, of the memory and then of the tokens, each token sees."""
+        """Tell which keys each token sees: first the memory's, then the tokens'."""
         token_ids, remembered = inputs["token_ids"], inputs.get("memory_mask")
         if memory is not None and remembered is None:
             remembered = ops.ones_like(memory[0][:, :, 0], dtype="bool")

@@ -25,9 +25,9 @@ from keras_bertfam.types import Config, Tensor
 class XLNetBackbone(TokenBackbone):
     """XLNet: relative positions and segments, memory, and two streams.
 
-    With `mask_positions` it runs both streams and returns the query stream there,
-    for permutation language modelling. Otherwise it is an encoder of the same
-    weights, and returns the content stream.
+    With `mask_positions`, for permutation language modelling, it runs both streams and
+    returns the query stream at these positions. Otherwise it is an encoder with the
+    same weights, and returns the content stream.
 
     Args:
         vocabulary_size: int. Rows of the token table.
@@ -38,9 +38,9 @@ class XLNetBackbone(TokenBackbone):
         head_dim: int or `None`. Width of a head; `None` means
             `hidden_dim // num_heads`.
         attention_type: `"bi"`, or `"uni"`: tokens attend to earlier ones only.
-        untie_biases: bool. Whether each layer has biases `r_w`, `r_r` and `r_s`
-            of its own, as in the released models.
-        clamp_length: int or `None`. The greatest distance told from others.
+        untie_biases: bool. Whether each layer has its own biases `r_w`, `r_r` and
+            `r_s`, as in the released models.
+        clamp_length: int or `None`. Larger distances count as this one.
         activation: `"gelu_tanh"`, `"gelu"` (erf; that of `transformers`), or a
             Keras activation name.
         dropout: float. Dropout rate of embeddings, positions, sub-layer outputs
@@ -55,61 +55,59 @@ class XLNetBackbone(TokenBackbone):
         dtype: Keras dtype or policy.
 
     Call arguments:
-        inputs: dict of tensors with `token_ids` (int, `(batch, length)`) and,
-            if wanted,
+        inputs: dict of tensors with `token_ids` (int, `(batch, length)`). These are
+            optional:
 
-            - `padding_mask`, bool or int `(batch, length)`, 1 = keep. Padding may
+            - `padding_mask`, bool or int `(batch, length)`, 0 for padding. Padding may
               be on either side;
-            - `segment_ids`, int `(batch, length)`. Attention learns whether the
-              segments of two tokens are equal, and no more. Memory is of
-              segment 0;
-            - `perm_ranks`, int `(batch, length)`: the factorisation order. The
-              content state of a token sees the tokens of its own and lower rank,
-              a query state those of lower rank. Tokens of equal rank see each
-              other;
-            - `perm_mask`, int `(batch, length, length)` in its place: 1 where
-              token `i` doesn't attend to `j`. The content stream always sees the
-              token itself;
+            - `segment_ids`, int `(batch, length)`. Attention learns only whether the
+              segments of two tokens are equal. Memory is of segment 0;
+            - `perm_ranks`, int `(batch, length)`: the factorisation order. A token's
+              content state sees the tokens of its own and lower ranks. A query state
+              sees only tokens of lower ranks. Tokens of equal rank see each other;
+            - `perm_mask`, int `(batch, length, length)`, in place of `perm_ranks`: 1
+              if token `i` doesn't attend to token `j`. The content stream always sees
+              the token itself;
             - `mask_positions`, int `(batch, count)`: the tokens to predict;
-            - `target_mapping`, float `(batch, count, length)` in its place, one
-              1 in each row;
-            - `reversed_rows`, bool `(batch,)`: rows whose text runs backwards;
-            - `memory`, list of `num_layers` float tensors `(batch,
-              memory_length, hidden_dim)`: the inputs of the layers for the
-              tokens just before, and `memory_mask`, bool `(batch,
-              memory_length)`, 1 = keep.
-        positions: int tensor `(batch, count)`. Without `mask_positions`, return
-            the sequence output at these positions only.
+            - `target_mapping`, float `(batch, count, length)`, in place of
+              `mask_positions`: each row has a single 1, at the token to predict;
+            - `reversed_rows`, bool `(batch,)`, true for rows whose text runs backwards;
+            - `memory`, list of `num_layers` float tensors `(batch, memory_length,
+              hidden_dim)`: the layers' inputs for the tokens just before;
+            - `memory_mask`, bool `(batch, memory_length)`, false for states to ignore.
+        positions: int tensor `(batch, count)`. Return the sequence output at these
+            positions only; for calls without `mask_positions`.
         head_mask: float tensor `(num_layers, num_heads)` or `(num_layers, batch,
-            num_heads)`, 0 = off.
-        return_pooled: bool. There is no pooler; `True` is an error.
-        return_hidden_states: bool. Add `hidden_states`.
-        return_attention: bool. Add `attentions`.
-        memory_length: int. Add `memory`: the last `memory_length` states of the
-            memory given, followed by the first `reuse_length` tokens. No
-            gradient flows through them.
-        reuse_length: int or `None`. `None` means the whole length.
+            num_heads)`; 0 switches a head off.
+        return_pooled: bool. There is no pooler, so `True` is an error.
+        return_hidden_states: bool. Whether to add `hidden_states` to the outputs.
+        return_attention: bool. Whether to add `attentions` to the outputs.
+        memory_length: int. Above 0, add `memory` to the outputs: the last
+            `memory_length` states of the given memory and the first `reuse_length`
+            tokens. No gradient flows through them.
+        reuse_length: int or `None`. `None` means all tokens.
 
     Returns:
         Dict of float tensors: `sequence_output` `(batch, length or count,
         hidden_dim)`; `hidden_states`, list of `num_layers + 1` content states
-        `(batch, length, hidden_dim)`, and `query_hidden_states` `(batch, count,
-        hidden_dim)` with two streams; `attentions`, list of `num_layers` `(batch,
-        num_heads, queries, keys)`, the queries being the tokens and then those
-        to predict; `memory`, list of `num_layers`.
+        `(batch, length, hidden_dim)`; with two streams also `query_hidden_states`
+        `(batch, count, hidden_dim)`; `attentions`, list of `num_layers` tensors
+        `(batch, num_heads, queries, keys)`, whose queries are the tokens and then the
+        tokens to predict; `memory`, list of `num_layers`.
 
     Raises:
         ValueError: for an odd `hidden_dim`, or one that `num_heads` doesn't
-            divide, an unknown `attention_type`, ids outside the vocabulary in a
-            NumPy input, an unknown input name, a memory of another number of
-            layers or rows, or tokens to predict without an order: they would see
+            divide; an unknown `attention_type`; ids outside the vocabulary in a
+            NumPy input; an unknown input name; a memory with a wrong number of
+            layers or rows; or tokens to predict without an order, which would see
             themselves.
 
     `from_preset()` knows the sizes `xlnet_base_en_cased` and
     `xlnet_large_en_cased`.
 
-    Reference: [Yang et al., 2019](https://arxiv.org/abs/1906.08237). A token first
-    in its order gets no context here; in the released code the mean of all.
+    Reference: [Yang et al., 2019](https://arxiv.org/abs/1906.08237). Here the first
+    token of an order gets zeros as its context. In the released code it gets the mean
+    of all values.
 
     Example:
 
@@ -183,7 +181,7 @@ class XLNetBackbone(TokenBackbone):
             dtype=dtype,
             name="token_embedding",
         )
-        # A table of one row: the state that every token to predict starts from.
+        # A table of one row: the first state of every token to predict.
         self.query_embedding = TokenEmbedding(
             1,
             hidden_dim,

@@ -84,9 +84,9 @@ def test_no_text_is_longer_than_the_room_for_its_tokens(objective):
 def test_what_is_refused():
     with pytest.raises(ValueError, match=r"`objective` must.*'bart'.*'mixture'.*'t5'"):
         make("t5")
-    with pytest.raises(ValueError, match="`sentinel_ids` must be those.*Received: no"):
+    with pytest.raises(ValueError, match="`sentinel_ids` must be the ids.*: none"):
         make("random_spans", sentinel_ids=())
-    with pytest.raises(ValueError, match="`sentinel_ids` must be at least 28.*: 20"):
+    with pytest.raises(ValueError, match="`sentinel_ids` must have at least 28.*: 20"):
         make("random_spans", 512)
     with pytest.raises(ValueError, match="`mask_token_id` must be.*'mass'.*None"):
         make("mass", mask_token_id=None)
@@ -117,9 +117,9 @@ def test_what_is_refused():
         layers.TextInfilling(mean_length=0)
     with pytest.raises(ValueError, match="`rates` must be 1 numbers"):
         layers.Mixture(["mass"], rates=[0.5, 0.5])
-    with pytest.raises(ValueError, match="`mode_tokens` must be 1"):
+    with pytest.raises(ValueError, match="`mode_tokens` must have 1"):
         layers.Mixture(["mass"], mode_tokens=[])
-    with pytest.raises(ValueError, match="`objectives` must have"):
+    with pytest.raises(ValueError, match="`objectives` must not be empty"):
         layers.Mixture([])
     with pytest.raises(ValueError, match="`sequence_length` must be at least 5"):
         make("mass", 4)

@@ -100,11 +100,11 @@ def test_the_mask_token_is_never_drawn():
     [
         ({"replacement_unit": "token"}, '`replacement_unit` must be "word" or "span"'),
         ({"similar_tokens": []}, "at least one word"),
-        ({"similar_tokens": [([10], [[20]]), ([10], [[21]])]}, "none twice"),
-        ({"similar_tokens": [([10], [[20, 21]])]}, "others of as many ids"),
-        ({"similar_tokens": [([10], [])]}, "others of as many ids"),
+        ({"similar_tokens": [([10], [[20]]), ([10], [[21]])]}, "no word twice"),
+        ({"similar_tokens": [([10], [[20, 21]])]}, "as many ids as the word itself"),
+        ({"similar_tokens": [([10], [])]}, "as many ids as the word itself"),
         ({"similar_tokens": [([10], [[30]])]}, r"must be in \[0, 30\)"),
-        ({"random_token_ids": [MASK]}, "must have another than the mask token"),
+        ({"random_token_ids": [MASK]}, "an id other than the mask token"),
     ],
 )
 def test_wrong_tables(changes, message):
@@ -125,7 +125,7 @@ def test_words_by_their_tokens():
         ([big], [[6], [7]]),
         (playing, [[10, 11]]),
     ]
-    with pytest.raises(ValueError, match="none of which has one"):
+    with pytest.raises(ValueError, match="1 words, all without"):
         tokens_of_words(tokenizer, {"cat": ["playing"]})
     for wrong in ({"cat": "dog"}, {"cat": [3]}, {3: ["cat"]}):
         with pytest.raises(ValueError, match="dict from words to lists of words"):

@@ -147,19 +147,22 @@ def test_pieces_of_a_document_stay_together(tmp_path):
         ({"exponent": math.nan}, "`exponent` must be a finite number"),
         ({"temperature": 0.5}, "`temperature` must be a finite number of at least 1"),
         ({"temperature": math.inf}, "`temperature` must be a finite number"),
-        ({"exponent": 0.5, "temperature": 2.0}, "`temperature` must be left out with"),
+        ({"exponent": 0.5, "temperature": 2.0}, "`temperature` must be left out if"),
         ({"sizes": {"a": 1}}, "`sizes` must have a number for each of ['a', 'b']"),
         ({"sizes": {"a": 1, "b": 1, "c": 1}}, "and no others. Received: {'a': 1,"),
         ({"sizes": {"a": 1, "b": 0}}, "`sizes` must be positive, finite numbers. Rec"),
         ({"sizes": {"a": 1, "b": math.inf}}, "Received for 'b': inf."),
         ({"consecutive": 0}, "`consecutive` must be at least 1. Received: 0."),
-        ({"corpora": {}}, "`corpora` must be a dict of a corpus or more"),
-        ({"corpora": ["x"]}, "`corpora` must be a dict of a corpus or more"),
+        ({"corpora": {}}, "`corpora` must be a dict from names to corpora"),
+        ({"corpora": ["x"]}, "`corpora` must be a dict from names to corpora"),
         ({"corpora": {"a": "*.txt"}}, "Received for 'a': str."),
         ({"corpora": {"a": dataset([1])}}, "`corpora['a']` must be a `tf.data.Dataset"),
-        ({"corpora": {"a": dataset([""])}}, "have text each. Received: none for 'a'."),
+        (
+            {"corpora": {"a": dataset([""])}},
+            "must all have text. Received: none for 'a'.",
+        ),
         ({"corpora": {"a": dataset(["x"]).take(0)}}, "Received: none for 'a'."),
-        ({"corpora": {"a": dataset(["x"]).repeat()}}, "a dataset that repeats itself"),
+        ({"corpora": {"a": dataset(["x"]).repeat()}}, "that repeats without end"),
     ],
 )
 def test_what_cant_be_mixed(arguments, message):
@@ -315,7 +318,7 @@ def test_counts_of_a_mixture_are_those_of_a_pass(prepared):
 
 @pytest.mark.slow
 def test_prepared_corpora_that_dont_go_together(prepared, tmp_path):
-    with pytest.raises(ValueError, match="must be all prepared, or none"):
+    with pytest.raises(ValueError, match="must all be prepared, or none"):
         sample_corpora({**prepared, "c": dataset(["x"])})
     with pytest.raises(ValueError, match="with the same `num_workers`"):
         other = read_tokens(prepared["b"].folder, num_workers=2)
@@ -324,5 +327,5 @@ def test_prepared_corpora_that_dont_go_together(prepared, tmp_path):
     other = read_tokens(tiny_corpus.prepare(tmp_path / "c", tokenizer))
     with pytest.raises(ValueError, match="must be prepared with one tokenizer"):
         sample_corpora({"a": prepared["a"], "c": other})
-    with pytest.raises(ValueError, match="Received a mixture for 'x'"):
+    with pytest.raises(ValueError, match="Received: a mixture for 'x'"):
         sample_corpora({"x": sample_corpora(prepared)})

@@ -187,7 +187,7 @@ def test_what_is_saved(tmp_path):
 
 @pytest.mark.slow
 def test_what_is_refused():
-    with pytest.raises(ValueError, match="`sentinel_ids` must be those.*`train_sent"):
+    with pytest.raises(ValueError, match="`sentinel_ids` must be the ids.*`train_sent"):
         DenoisingPreprocessor(byte_pair("bart"), 24)
     with pytest.raises(ValueError, match="`mask_token_id` must be"):
         DenoisingPreprocessor(byte_pair("gpt2"), 24, "mass")

@@ -114,7 +114,7 @@ def test_what_is_to_be_written(preprocessor):
     started = TextToTextPreprocessor(word_piece(), 24)
     rows = started.generate_preprocess("the cat")
     assert rows["decoder_token_ids"].numpy()[:3].tolist() == [3, 2, 0]
-    with pytest.raises(ValueError, match="`x` must have prompts of less than 3 tokens"):
+    with pytest.raises(ValueError, match="must have prompts of fewer than 3 tokens"):
         preprocessor.generate_preprocess({**begun}, 3)
 
 
@@ -130,7 +130,7 @@ def test_what_is_refused(preprocessor):
     with pytest.raises(ValueError, match=r"equally many pairs.*\(30,\), \(2,\)"):
         preprocessor(INPUTS, TARGETS, [1.0, 2.0])
     batches = tf.data.Dataset.from_tensor_slices((INPUTS, TARGETS)).batch(2)
-    with pytest.raises(ValueError, match="single pairs, not in batches"):
+    with pytest.raises(ValueError, match="single pairs, not of batches"):
         preprocessor.dataset(batches)
     with pytest.raises(ValueError, match="at least one"):
         preprocessor.dataset(([], []))

@@ -137,9 +137,9 @@ def test_configuration_and_errors(documents):
         make(sentence_objective="pos")
     with pytest.raises(ValueError, match="`packing`.*'full'"):
         preprocessor.dataset(documents, 4, packing="full")
-    with pytest.raises(ValueError, match="`batch_size` or `tokens_per_batch`"):
+    with pytest.raises(ValueError, match="`batch_size` and `tokens_per_batch`"):
         preprocessor.dataset(documents, 2, tokens_per_batch=64)
-    with pytest.raises(ValueError, match="`break_lines` is an argument of `pack`"):
+    with pytest.raises(ValueError, match="`break_lines` must be given to `pack`"):
         preprocessor.dataset(preprocessor.pack(documents), break_lines=False)
     with pytest.raises(ValueError, match="two strings, or two batches of"):
         preprocessor((["a"], "b"), None)

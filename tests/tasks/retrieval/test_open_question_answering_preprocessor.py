@@ -134,7 +134,7 @@ def test_what_is_refused(search):
         (lambda: make(search, num_passages=0), "`num_passages` must be at least 1"),
         (lambda: make(search, max_answer_length=0), "`max_answer_length` must be"),
         (lambda: preprocessor([3], ["cat"]), "`x` must be strings"),
-        (lambda: preprocessor(["a cat"], [[]]), "`y` must have a string or a list"),
+        (lambda: preprocessor(["a cat"], [[]]), "a string or a list of strings"),
         (lambda: preprocessor.dataset((["a cat"], ["b"]), pool=3), r"\['pool'\]"),
         (lambda: preprocessor.dataset(([], []), 1), "`x` must have at least one"),
     ):

@@ -1,4 +1,4 @@
-"""Phrases and entities of a list, found in texts, in the graph."""
+"""Marking the phrases and entities of a list in texts, in the graph."""
 
 import os
 from collections.abc import Iterable
@@ -17,25 +17,26 @@ from keras_bertfam.tokenizers.texts import LINE_SPACE, split_units, to_utf8
 from keras_bertfam.types import Path, TFTensor
 
 _AT_ONCE = 100_000  # entries that are read together
-_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)  # odd: no bit of a unit's number is lost
+_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)  # odd, so that products lose no bit
 _LONGEST = 32
 
 
 class Lexicon:
-    """Marks what a list names in texts: use it with `Dataset.map`.
+    """Marks the entries of a list in texts: use it with `Dataset.map`.
 
-    From left to right, and of the entries that begin at a place the longest. Entries
-    are matched word by word, and character by character in scripts without spaces,
-    such as Chinese: "York" is no part of "Yorkshire". Any white space within a line is
-    like any other. What is marked already as of that kind stays as it is.
+    Texts are searched from left to right. If several entries begin at the same place,
+    the longest is marked. Entries are matched word by word, so "York" isn't found in
+    "Yorkshire"; in scripts without spaces, such as Chinese, character by character. All
+    white space within a line counts as equal. Spans that are already marked with the
+    same kind stay as they are.
 
-    A million entries take some seconds to read and 8 MB; texts are looked up by 63-bit
-    fingerprints of their words, of which a wrong one is found in a text of a billion
-    words with a probability of less than 1 in 1000.
+    A million entries take some seconds to read, and 8 MB of memory. Texts are looked up
+    by 63-bit fingerprints of their words. The probability of a wrong match in a text of
+    a billion words is less than 1 in 1000.
 
     Args:
         entries: path of a text file with an entry per line, in UTF-8, or strings.
-        kind: `"entity"` or `"phrase"`: with which marks. Defaults to `"entity"`.
+        kind: `"entity"` or `"phrase"`. It chooses the marks. Defaults to `"entity"`.
         ignore_case: bool. Whether "apple" is found where "Apple" is listed. Defaults
             to `False`.
 
@@ -46,8 +47,8 @@ class Lexicon:
         The string tensor with marks, see `KnowledgeMasking`.
 
     Raises:
-        ValueError: for another `kind`, no entries, one that is empty, has marks or
-            has more than 32 words or characters.
+        ValueError: for another `kind`, an empty list, and for an entry that is empty,
+            has marks, or has more than 32 words or characters.
 
     Example:
 
@@ -79,7 +80,7 @@ class Lexicon:
                 for i in range(0, len(lines), _AT_ONCE)
             ]
         numbers, sizes = (np.concatenate(x) for x in zip(*found, strict=True))
-        # By length: texts are looked up once for each length that there is.
+        # A table for each length: texts are looked up once in each.
         self._tables = {
             int(size): np.unique(numbers[sizes == size]) for size in np.unique(sizes)
         }
@@ -89,8 +90,9 @@ class Lexicon:
         texts = tf.constant(lines)
         if tf.reduce_any(without_marks(texts) != texts):
             raise ValueError(
-                "`entries` must not have marks, which stand around what is found. "
-                f"Received one with any of {sorted(MARKS.values())}."
+                "`entries` must not contain marks, which are put around the entries "
+                f"found in texts. Received: an entry with one of "
+                f"{sorted(MARKS.values())}."
             )
         units = split_units(to_utf8(texts))
         units = ragged.keep_in_rows(units, ~_is_space(units.flat_values))
@@ -141,7 +143,7 @@ class Lexicon:
         place = tf.where(~skipped)[:, 0]
         words = tf.gather(flat, place)
         rows = tf.gather(ragged.row_ids(pieces), place)
-        # What is between marks of this kind is left alone, as are the marks.
+        # Spans between marks of this kind stay as they are, and so do the marks.
         opens, closes = (tf.cast(words == m, tf.int32) for m in (opening, closing))
         depth = tf.cumsum(opens - closes, exclusive=True)
         first = tf.searchsorted(rows, rows)
@@ -159,10 +161,10 @@ class Lexicon:
         return at(begins), at(ends)
 
     def _longest(self, words, rows):
-        """Measure the longest entry from each word on, or 0."""
-        # Example: of the entries `New York` and `York`, the words `in New York City .`
-        # have the longest 0, 2, 1, 0, 0. Each size takes in one word more: the number
-        # of `New York` is that of `New`, times a factor, plus that of `York`.
+        """Measure the longest entry that begins at each word, or 0."""
+        # Example: the entries `New York` and `York`, and the words `in New York City .`
+        # give 0, 2, 1, 0, 0. Each turn adds a word: the number of `New York` is the
+        # number of `New`, times a factor, plus the number of `York`.
         values = self._numbers(words)
         numbers = tf.zeros_like(values)
         found = tf.zeros_like(rows, tf.int32)
@@ -187,14 +189,14 @@ def _is_space(units):
 
 
 def _shifted(values, count, fill):
-    """Take the values `count` places further on, `fill` behind the last."""
+    """Shift values to the left by `count` places, and put `fill` at the end."""
     return tf.pad(values, [[0, count]], constant_values=fill)[count:]
 
 
 def _first_come(sizes):
-    """Find where intervals begin that are taken from left to right, without overlap."""
-    # Example: sizes 2, 3, 0, 2, 1. The interval at 0 is taken, and so 1 isn't free;
-    # 2 has none, and that at 3 reaches over 4: 0 and 3 are taken.
+    """Take intervals from left to right without overlap; tell where they begin."""
+    # Example: sizes 2, 3, 0, 2, 1. The interval at 0 is taken, and covers 1. No
+    # interval begins at 2. The interval at 3 is taken, and covers 4.
     count = tf.size(sizes)
     following = tf.range(count) + tf.maximum(sizes, 1)
     following = tf.concat([tf.minimum(following, count), [count]], 0)

@@ -1,4 +1,4 @@
-"""Spans of texts, such as phrases and entities, that marks in them stand around."""
+"""Spans of texts between marks, such as phrases and entities."""
 
 import itertools
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from keras_bertfam.tokenizers.pipeline_ops import tokenize
 from keras_bertfam.tokenizers.texts import CUT, to_utf8
 from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
-# What begins and ends a span of each kind.
+# The marks that begin and end a span of each kind.
 MARKS = {"phrase": ("⟪", "⟫"), "entity": ("⟦", "⟧")}
 
 
@@ -20,7 +20,7 @@ def check_kind(kind: str) -> str:
     """Check the name of a kind of spans, and return it.
 
     Raises:
-        ValueError: for another name than those of `MARKS`.
+        ValueError: for a name that isn't in `MARKS`.
     """
     if kind not in MARKS:
         raise ValueError(
@@ -30,11 +30,11 @@ def check_kind(kind: str) -> str:
 
 
 def without_marks(texts: TFTensor, kept: str | None = None) -> TFTensor:
-    """Remove the marks of all kinds but one from texts.
+    """Remove the marks of all kinds from texts, except one kind.
 
     Args:
         texts: string tensor.
-        kept: one of `MARKS`, or `None`.
+        kept: the kind that stays, one of `MARKS`; or `None` for no kind.
     """
     removed = "".join("".join(m) for kind, m in MARKS.items() if kind != kept)
     return tf.strings.regex_replace(texts, f"[{removed}]", "")
@@ -43,16 +43,17 @@ def without_marks(texts: TFTensor, kept: str | None = None) -> TFTensor:
 class MarkedTokenizer:
     """A tokenizer of marked texts, whose ids also say where spans are.
 
-    To each id in a span is added the size of the vocabulary, and twice that to the
-    ids after a span's first: rows can be made of them as of any ids. `with_spans`
-    takes the two apart. Marks are no part of the text that is tokenised.
+    The first id of a span grows by the size of the vocabulary, the span's other ids
+    grow by twice this size. Such ids can be packed into rows like any ids.
+    `with_spans` restores ids and spans from them. Marks are removed before the text is
+    tokenised.
 
     Args:
         tokenizer: a tokenizer layer that `tokenize_with_offsets` takes.
-        kind: the spans that are meant, `"phrase"` or `"entity"`; `None` for none.
+        kind: the kind of spans, `"phrase"` or `"entity"`; `None` for no spans.
     """
 
-    goes_across = False  # whether a token of two parts is of the first
+    goes_across = False  # whether a token in two parts belongs to the first
 
     def __init__(self, tokenizer: Tokenizer, kind: str | None) -> None:
         self.unmarked = tokenizer
@@ -74,15 +75,15 @@ class MarkedTokenizer:
         return ids.with_flat_values(ids.flat_values + size * place)
 
     def _parts(self, texts, bare, starts, ends):
-        """Tell which part of the texts each token is of, and whether that is a span.
+        """Tell for each token its part of the text, and whether this part is a span.
 
-        A part is what lies between two marks. A token of two parts is in no span, and
-        a mark without its counterpart makes none.
+        A part is the text between two marks. A token in two parts is in no span. A mark
+        without its counterpart makes no span.
         """
         opening, closing = MARKS[self.kind or ""]
         cut = tf.strings.regex_replace(texts, f"([{opening}{closing}])", rf"{CUT}\1")
         pieces = tf.strings.split(cut, CUT).flat_values
-        # The pieces before a text's first mark begin with none.
+        # Pieces before a text's first mark don't begin with a mark.
         opened, closed = (
             tf.strings.regex_full_match(pieces, f"(?s){mark}.*")
             for mark in (opening, closing)
@@ -104,10 +105,10 @@ class MarkedTokenizer:
 
 
 class SegmentedTokenizer(MarkedTokenizer):
-    """A tokenizer whose ids also say where words are, by a function of the user's.
+    """A tokenizer whose ids also say where words are, by a user's function.
 
-    A token of two words is of that in which it begins: those of byte-level BPE may end
-    within a character.
+    A token in two words belongs to the word in which it begins. Tokens of byte-level
+    BPE can end within a character, for example.
 
     Args:
         tokenizer: see `MarkedTokenizer`.
@@ -135,8 +136,8 @@ class SegmentedTokenizer(MarkedTokenizer):
         places = sorted({0, len(text), *map(int, self.segmenter(text))})
         if places[0] < 0 or places[-1] > len(text):
             raise ValueError(
-                f"`segmenter` must return places from 0 to {len(text)} of a text of so "
-                f"many characters. Received: {places}."
+                f"`segmenter` must return places from 0 to {len(text)} for a text of "
+                f"{len(text)} characters. Received: {places}."
             )
         words = (text[begin:end] for begin, end in itertools.pairwise(places))
         opening, closing = MARKS["phrase"]
@@ -146,7 +147,7 @@ class SegmentedTokenizer(MarkedTokenizer):
 
 
 def with_spans(rows: dict[str, TFTensor], vocabulary_size: int) -> dict[str, TFTensor]:
-    """Take apart what `MarkedTokenizer` has put together.
+    """Restore ids and spans from the ids of `MarkedTokenizer`.
 
     Args:
         rows: dict with `token_ids`, int32 `(..., length)`.
@@ -154,8 +155,10 @@ def with_spans(rows: dict[str, TFTensor], vocabulary_size: int) -> dict[str, TFT
 
     Returns:
         The dict with ids of the vocabulary, and `span_ids`, int32 of that shape: 1, 2,
-        ... for the spans of a row and 0 for what is in none.
+        ... for the spans of a row, and 0 for tokens outside of spans.
     """
+    # Example: a vocabulary of 100 and the ids 7 108 209 5 111 give the ids 7 8 9 5 11
+    # and the spans 0 1 1 0 2.
     place = rows["token_ids"] // vocabulary_size
     padding = [[0, 0]] * (place.shape.rank - 1)
     before = tf.pad(place[..., :-1], [*padding, [1, 0]])
@@ -181,19 +184,19 @@ _DATES = (
     rf"{_YEAR}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])",
     rf"{_YEAR}s?",
 )
-# What two dates or more within an entity leave of their marks, in so many turns.
+# How often marks of dates inside an entity are removed, one date each time.
 _NESTED = 4
 
 
 def mark_dates(texts: TFTensor, kind: str = "entity") -> TFTensor:
     """Mark English dates and years in texts: use it with `Dataset.map`.
 
-    Days with months, months with years, `1887-03-12`, and years from 1000 to 2099. A
-    date within a span that is marked already is a part of that span.
+    Found are days with months, months with years, dates such as `1887-03-12`, and years
+    from 1000 to 2099. A date within a marked span gets no marks of its own.
 
     Args:
         texts: string tensor of any shape, in UTF-8.
-        kind: `"entity"` or `"phrase"`: with which marks. Defaults to `"entity"`.
+        kind: `"entity"` or `"phrase"`. It chooses the marks. Defaults to `"entity"`.
 
     Returns:
         The string tensor with marks, see `SalientSpans`.

@@ -1,4 +1,4 @@
-"""Documents of several corpora, of which small ones are read more often."""
+"""Documents of several corpora; small corpora are read more often."""
 
 from collections.abc import Collection, Mapping
 
@@ -18,7 +18,7 @@ _TURNS_AT_ONCE = 1024
 
 @as_written
 def count_text(documents: TFDataset) -> tuple[int, int]:
-    """Count whole documents and their characters, by going through them once."""
+    """Count whole documents and their characters, by reading them once."""
 
     def add(counts, pieces):
         size = tf.reduce_sum(tf.strings.length(pieces, unit="UTF8_CHAR"))
@@ -32,19 +32,19 @@ def count_text(documents: TFDataset) -> tuple[int, int]:
 class DocumentMixture(MixedDocuments):
     """Documents of several corpora by their shares; see `sample_corpora`.
 
-    A pass has the same number of each corpus's documents, the next after those of the
-    pass before, and the first again after the last. They come in turns, in random
-    order.
+    All passes have the same number of documents of a corpus. A pass goes on where the
+    one before stopped, and from the last document to the first. The documents come in
+    turns of one corpus each, and the turns are in random order.
 
     Args:
         corpora: dict from names to `tf.data.Dataset`s of scalar strings.
-        sizes: dict from names to the number of documents of each.
+        sizes: dict from names to the number of documents of each corpus.
         law: `SamplingLaw`.
-        consecutive: int. How many of a corpus are a turn.
+        consecutive: int. The number of documents of a turn.
 
     Attributes:
-        repeats: dict from names to how often a pass has each document.
-        counts: dict from names to how many documents a pass has.
+        repeats: dict from names to how often a pass has each document of the corpus.
+        counts: dict from names to how many documents of the corpus a pass has.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class DocumentMixture(MixedDocuments):
         return DocumentMixture(corpora, sizes, law, self.consecutive)
 
     def turns(self, numbers: np.ndarray, *seed: int) -> np.ndarray:
-        """Tell whose documents come next.
+        """Tell which corpus each document of given turns comes from.
 
         Args:
-            numbers: int array of turns of a pass.
-            *seed: ints. Which order it is.
+            numbers: int array, numbers of turns of a pass.
+            *seed: ints. The seed of the order.
 
         Returns:
             int64 array: the number of a corpus for each document of these turns.
@@ -86,7 +86,7 @@ class DocumentMixture(MixedDocuments):
         ends = np.cumsum(-(-counts // self.consecutive))
         drawn = permuted(numbers, int(ends[-1]), *seed)
         chosen = np.searchsorted(ends, drawn, side="right")
-        rest = (counts - 1) % self.consecutive + 1  # the turn of what is left over
+        rest = (counts - 1) % self.consecutive + 1  # documents of the last turn
         sizes = np.where(drawn == ends[chosen] - 1, rest[chosen], self.consecutive)
         return np.repeat(chosen, sizes)
 

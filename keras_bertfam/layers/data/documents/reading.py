@@ -28,8 +28,8 @@ from keras_bertfam.types import Path, TFDataset, TFRagged, TFTensor, Tokenizer
 MAX_DOCUMENT_BYTES = 1 << 20
 
 _SPACE = f"[{LINE_SPACE}]"
-# A full stop after one letter (an initial, "U.S.") or a title ends no sentence, nor
-# does one before a small letter or without a space after it.
+# Some full stops end no sentence: after one letter (an initial, "U.S.") or a title,
+# before a small letter, and without a space after them.
 _TITLE = (
     r"\b(Mr|Mrs|Ms|Messrs|Dr|Prof|St|Mt|Rev|Hon|Capt|Col|Gen|Lt|Sgt|vs|cf)\."
     rf"{_SPACE}+"
@@ -40,13 +40,13 @@ _SENTENCE_END = (
     r"""(["'“‘«(\[⟪⟦]*[\p{Lu}\pN])|([。！？]["'”’」』）⟫⟧]*)"""
 )
 
-# Stands between documents in one string, which takes a quarter less time than many: a
-# byte that is in no text and that no class of characters has.
+# Joins documents to one string, which takes a quarter less time than many strings. No
+# text has this byte, and no class of characters contains it.
 _BETWEEN = b"\xff"
 
 _BLANK = f"{_SPACE}*"
 
-# What ends a sentence that no space follows.
+# The end of a sentence after which there is no space.
 _UNSPACED = r"""(?s).*[。！？]["'”’」』）⟫⟧]*"""
 
 
@@ -65,13 +65,14 @@ def read_documents(
 ) -> TFDataset:
     """Read documents from files, a TFDS dataset or a dataset of strings.
 
-    Files are text, or by their endings `.jsonl` (or `.ndjson`, `.json`), with an object
-    a line, and `.parquet`; the first two may be compressed, as `.gz` or `.zst`. In text
-    files blank lines stand between documents, and a file's end ends its last one. A
-    line of Unicode's white space is blank, and lines may end as on any system. Where
-    such lines stand between paragraphs, as in novels, each paragraph would be a
-    document: `one_per_file` makes the whole file one. Files are read in sorted order,
-    a MiB at a time.
+    A file's ending says what it is. `.jsonl`, `.ndjson` and `.json` are JSON with an
+    object per line; `.parquet` is Parquet; all others are text. Text and JSON can be
+    compressed, as `.gz` or `.zst`.
+
+    In text files blank lines separate documents. A line is blank if it holds only white
+    space, in Unicode's sense. Lines can end as on any system. If the blank lines of
+    your files separate paragraphs, as in novels, use `one_per_file=True`: otherwise
+    each paragraph is a document. Files are read in sorted order, a MiB at a time.
 
     Args:
         source: a glob pattern, or a list of paths and patterns, of files;
@@ -79,31 +80,33 @@ def read_documents(
         split: string. The split of a TFDS dataset. Defaults to `"train"`.
         feature: string. The text feature of a TFDS dataset, field of JSON or column of
             Parquet. Defaults to `"text"`.
-        max_bytes: int. A document in a file is cut, at a line's end, where it gets
-            longer than this. Pieces but the first begin with a zero byte, by which
-            sentence pairs know that they are of one document. Defaults to 1 MiB.
-        one_per_file: bool. Whether a text file is one document, blank lines left
-            out. Defaults to `False`.
-        num_shards: int. How many readers share the source: of files each gets every
-            `num_shards`-th file, else every `num_shards`-th document. Defaults to `1`.
+        max_bytes: int. A longer document of a file is cut into pieces, at the ends of
+            lines. All pieces except the first begin with a zero byte, which tells
+            sentence pairs that they belong to one document. Defaults to 1 MiB.
+        num_shards: int. How many readers share the source. Each reads every
+            `num_shards`-th file, or every `num_shards`-th document if the source isn't
+            files. Defaults to `1`.
         shard_index: int in `[0, num_shards)`. Which share to read. Defaults to
             `0`.
-        encoding: string. That of text files and JSON, as Python names it. A
-            byte-order mark isn't of the text. Defaults to `"utf-8"`.
-        max_line_length: int. The most characters of a line of a file, since what
-            tokenises a line holds all of it in memory. Defaults to 4,194,304.
+        one_per_file: bool. Whether a text file is one document; its blank lines are
+            left out. Defaults to `False`.
+        encoding: string. Encoding of text files and JSON, as Python names it. A
+            byte-order mark is removed. Defaults to `"utf-8"`.
+        max_line_length: int. The most characters of a line of a file. A tokenizer holds
+            a whole line in memory. Defaults to 4,194,304.
 
     Returns:
         A `tf.data.Dataset` of scalar strings in UTF-8.
 
     Raises:
         FileNotFoundError: If no file matches.
-        ImportError: If Zstandard or Parquet is asked for and its library is missing.
-        ValueError: If the dataset's elements aren't scalar strings, the first 64 KiB of
-            a file aren't what its name and `encoding` say, there is no such encoding,
-            or the shard is out of range or without a file.
-        tf.errors.InvalidArgumentError: while it is read, for what is wrong further
-            on in a file, or a line that is too long: which file, and at which byte.
+        ImportError: If a file needs the library of Zstandard or Parquet and it is
+            missing.
+        ValueError: If the dataset's elements aren't scalar strings; if the first 64 KiB
+            of a file aren't what its name and `encoding` say; if there is no such
+            encoding; or if the shard is out of range or without a file.
+        tf.errors.InvalidArgumentError: While iterating, for a fault further on in a
+            file, or a line that is too long. The error names the file and the byte.
 
     Example:
 
@@ -155,13 +158,13 @@ def _checked(dataset):
 
 @as_written
 def share_of_documents(documents: TFDataset, share: float) -> TFDataset:
-    """Keep a share of documents, spread evenly over all, the first among them.
-
-    Args:
-        documents: `tf.data.Dataset` of scalar strings, as of `read_documents`.
-        share: float in (0, 1].
+    """Keep a share of documents, spread evenly, beginning with the first.
 
     Example: of ten documents a share of 0.3 keeps the numbers 0, 4 and 7.
+
+    Args:
+        documents: `tf.data.Dataset` of scalar strings, as `read_documents` gives.
+        share: float in (0, 1].
     """
     documents = check_documents(documents)
 
@@ -181,19 +184,19 @@ def split_sentences(documents: TFTensor, break_lines: bool = True) -> TFRagged:
 
     Args:
         documents: string tensor of shape `(batch,)`.
-        break_lines: bool. Whether to break lines into sentences, too: after `.`,
-            `!`, `?` or `…` before a space and a capital letter or digit, not after
-            initials and titles, and after `。`, `！` and `？`. A line's end always
-            ends a sentence. Defaults to `True`.
+        break_lines: bool. Whether to break lines into sentences. A sentence ends after
+            `.`, `!`, `?` or `…` if a space and then a capital letter or digit follow,
+            but not after initials and titles; and after `。`, `！` and `？`. With
+            `False` only a line's end ends a sentence. Defaults to `True`.
 
     Returns:
         A string `tf.RaggedTensor` of shape `(batch, None)`, in UTF-8, without blank
-        ones.
+        sentences.
     """
     documents = to_utf8(documents)
     if break_lines:
         # `tensorflow_text.StateBasedSentenceBreaker` takes 20 times as long, and
-        # breaks "3.5", "U.S." and "Mr. X", too.
+        # also breaks "3.5", "U.S." and "Mr. X".
         count = tf.size(documents)
         text = tf.strings.reduce_join(documents, separator=_BETWEEN)
         text = tf.strings.regex_replace(text, _TITLE, rf"\1.{_AFTER_TITLE}")
@@ -214,9 +217,10 @@ def tokenize_sentences(
 ) -> tuple[TFRagged, TFTensor]:
     """Tokenise the sentences of documents, in the graph.
 
-    Where a tokenizer's tokens carry the space before a word, as those of byte-level
-    BPE do, each sentence but a document's first has one, for the space or the line's
-    end between the two; not after `。`, `！` and `？`.
+    Tokens of byte-level BPE, for example, include the space before a word. With such a
+    tokenizer each sentence gets a space before it, for the space or line's end between
+    two sentences. Two kinds get none: the first of a document, and sentences after
+    `。`, `！` and `？`.
 
     Args:
         tokenizer: a tokenizer layer.
@@ -224,9 +228,9 @@ def tokenize_sentences(
         break_lines: bool. See `split_sentences`.
 
     Returns:
-        The ids of each sentence that has any, an int32 `tf.RaggedTensor` of
-        shape `(sentences, None)`, and the document of each, int32: those with
-        a sentence are numbered from 0.
+        The ids of each sentence that has any, an int32 `tf.RaggedTensor` of shape
+        `(sentences, None)`; and the document of each sentence, int32. Documents with a
+        sentence are numbered from 0.
     """
     tokens, document = sentences_of(tokenizer, documents, break_lines)
     return tokens, tf.unique(document).idx
@@ -236,7 +240,7 @@ def sentences_of(
     tokenizer: Tokenizer, documents: TFTensor, break_lines: bool = True
 ) -> tuple[TFRagged, TFTensor]:
     """Tokenise as `tokenize_sentences`, but give int64 indices of `documents`."""
-    # A piece of a document comes after a line's end.
+    # A later piece of a document follows a line's end, so it gets a space.
     documents = tf.strings.regex_replace(documents, r"^\x00", " ")
     documents = without_languages(documents)
     sentences = split_sentences(documents, break_lines)
@@ -247,7 +251,7 @@ def sentences_of(
     lengths = tokens.row_lengths()
     full = lengths > 0
     document = ragged.keep(ragged.row_ids(sentences), full)
-    # Only empty rows go: `tf.ragged.boolean_mask` would copy all tokens.
+    # Only empty rows are removed; `tf.ragged.boolean_mask` would copy all tokens.
     lengths = ragged.keep(lengths, full)
     return ragged.from_lengths(tokens.values, lengths), document
 
@@ -283,7 +287,7 @@ def shuffle_documents(
 
 @as_written
 def whole_documents(documents: TFDataset) -> TFDataset:
-    """Put the pieces of each document together.
+    """Gather the pieces of each document.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings.
@@ -304,15 +308,15 @@ def whole_documents(documents: TFDataset) -> TFDataset:
 
 
 def warn_if_short(sequence_length: int) -> Callable[[TFTensor, TFTensor], None]:
-    """Make the function that warns, once, of documents shorter than rows.
+    """Make a function that warns once if most documents are shorter than rows.
 
     Args:
         sequence_length: int. Tokens of a row that holds a single document.
 
     Returns:
-        A function of two int32 tensors of shape `(sentences,)`, the lengths of the
-        sentences of some documents and the document of each, ascending. Works in a
-        graph; its warning comes when that is run.
+        A function of two int32 tensors of shape `(sentences,)`: the lengths of
+        sentences, and the document of each, ascending. It works in a graph, and warns
+        when the graph runs.
     """
     warned: list[bool] = []
 
@@ -322,8 +326,8 @@ def warn_if_short(sequence_length: int) -> Callable[[TFTensor, TFTensor], None]:
             warnings.warn(
                 f"The median of {count} documents has {median} tokens, less than a "
                 f"row of {sequence_length}, which holds text of a single document. "
-                "If blank lines stand between paragraphs of your files, and not "
-                "between documents, read them by `read_documents(..., "
+                "If blank lines separate paragraphs of your files, and not "
+                "documents, read them by `read_documents(..., "
                 "one_per_file=True)`.",
                 stacklevel=2,
             )

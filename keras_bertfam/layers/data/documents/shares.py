@@ -1,4 +1,4 @@
-"""Shares of corpora in a mixture, by a power of their sizes."""
+"""Shares of corpora in a mixture: powers of their sizes."""
 
 import dataclasses
 import math
@@ -39,7 +39,8 @@ class SamplingLaw:
 
     Args:
         texts: dict from names of corpora to how much text each has.
-        sizes: dict of what the shares are by, which may be something else.
+        sizes: dict from the same names to the numbers that the shares follow from:
+            `texts`, or other numbers.
         exponent: float in [0, 1].
     """
 
@@ -49,7 +50,10 @@ class SamplingLaw:
 
     @property
     def repeats(self) -> dict[str, float]:
-        """dict: how often a pass, with as much text as there is, has that of each."""
+        """dict: how often a pass reads each corpus.
+
+        A pass has as much text as all corpora together.
+        """
         shares = sampling_shares(self.sizes, self.exponent)
         total = sum(self.texts.values())
         return {name: shares[name] * total / self.texts[name] for name in self.texts}
@@ -57,11 +61,11 @@ class SamplingLaw:
     def changed(
         self, exponent: float | None = None, names: Collection[str] | None = None
     ) -> "SamplingLaw":
-        """Give the law with another exponent, or for some of the corpora.
+        """Give the law with another exponent, or for some of the corpora only.
 
         Args:
-            exponent: float in [0, 1], or `None` for that it has.
-            names: of corpora, or `None` for all.
+            exponent: float in [0, 1], or `None` for this law's exponent.
+            names: names of corpora, or `None` for all.
 
         Raises:
             ValueError: for an exponent out of its range, or an unknown name.

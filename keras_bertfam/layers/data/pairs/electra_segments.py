@@ -27,14 +27,16 @@ class ElectraSegments(SegmentBuilder):
 
     A row is `[start] A [end] B [end]` or `[start] A [end]`, padded, and has no
     sentence label. It takes sentences of a document until they reach its target
-    length: that of a full row or, for a share `random_length_rate`, one uniform
-    in `[5, full]`. A sentence goes to A if A is empty, if A stays below half of
-    what fits with it, or, once, by the toss of a coin; else to B. So a short
-    sentence after a long one may go to A, too. A share `single_segment_rate` of
-    the rows puts all in A. What is too long is cut off at the end.
+    length. That is a full row or, for a share `random_length_rate` of the rows,
+    uniform in `[5, full]`.
 
-    The released code draws a row's target when the row before is done, and the
-    first row of each file always is a full one; here each row draws its own.
+    A sentence goes to A in three cases: if A is empty; if A stays below half of the
+    row's room with it; or, once a row, by the toss of a coin. Else it goes to B. So a
+    short sentence after a long one may still go to A. A share `single_segment_rate` of
+    the rows puts all sentences in A. Segments that are too long are cut at their end.
+
+    The released code draws a row's target when the row before is done, and the first
+    row of each file is always full. Here each row draws its own target.
 
     Args:
         tokenizer: a tokenizer layer. Called on a batch of strings in a graph,
@@ -134,7 +136,7 @@ class ElectraSegments(SegmentBuilder):
         limit = (target - special) // 2
         alone = coin(self.single_segment_rate, rows, seeds[0])
         limit = tf.where(alone, tf.int32.max // 2, limit)
-        # The row of each sentence, and whether it goes to the row's first segment.
+        # Each sentence's row, and whether it goes to the row's first segment.
         row = tf.searchsorted(begin, tf.range(count), side="right") - 1
         ends = tf.concat([begin[1:], [count]], 0)[:rows]
         extra = coin(0.5, rows, seeds[1])
@@ -155,21 +157,22 @@ class ElectraSegments(SegmentBuilder):
 def _in_first(lengths, begin, ends, limit, extra):
     """Tell which sentences go to the first segment of their rows.
 
-    All rows at once, a sentence of each at a time.
+    The loop places one sentence of every row at a time.
 
     Args:
         lengths: int32 tensor of shape `(sentences,)`.
         begin: int32 tensor of shape `(rows,)`: each row's first sentence.
-        ends: int32 tensor of that shape: the one after its last.
-        limit: int32 tensor of that shape: what the first segment stays below.
-        extra: bool tensor of that shape: whether one sentence may exceed that.
+        ends: int32 tensor of that shape: the sentence after the row's last.
+        limit: int32 tensor of that shape: the first segment stays below it.
+        extra: bool tensor of that shape: whether one sentence may exceed the limit.
 
     Returns:
         A bool tensor of shape `(sentences,)`.
     """
     # Example: sentences of 3, 2, 4 | 1, 2 tokens in two rows, limits 6 and 2, and an
-    # extra one in the second row: 3 and 2 stay below 6, and 4 goes to the second
-    # segment; 1 stays below 2, and 2 comes in as the extra one.
+    # extra sentence in the second row. In the first row 3 and 2 stay below 6, and 4
+    # goes to the second segment. In the second row 1 stays below 2, and 2 goes to the
+    # first segment too, as the extra sentence.
 
     def place(step, first_size, second_is_empty, placed):
         sentence = begin + step
@@ -197,13 +200,13 @@ def _in_first(lengths, begin, ends, limit, extra):
 
 
 class ElectraRows(PackedRows):
-    """One or two segments of a document, see `ElectraSegments`, or `PackedRows`.
+    """Rows of one or two segments, see `ElectraSegments`, or blocks, see `PackedRows`.
 
     Args:
         tokenizer: see `Rows`. Its start and end token begin and end segments.
         sequence_length: see `Rows`.
-        sequence_ids: bool. Whether blocks tell their documents apart. Rows are blocks
-            by default then, since segments can't. Defaults to `False`.
+        sequence_ids: bool. Whether rows tell their documents apart. Only blocks can,
+            so with `True` rows are blocks by default. Defaults to `False`.
         separators: int. End tokens between two segments. Defaults to `1`.
     """
 
@@ -247,8 +250,8 @@ class ElectraRows(PackedRows):
     def _check_segments(self):
         if self.sequence_ids:
             raise ValueError(
-                "A row of two segments holds one sequence. Expected "
-                '`sequence_ids=False`, or `packing="full"`, "doc" or "best_fit". '
+                "`sequence_ids` must be `False` for rows of two segments, which hold "
+                'one sequence; or `packing` must be "full", "doc" or "best_fit". '
                 "Received: sequence_ids=True."
             )
 

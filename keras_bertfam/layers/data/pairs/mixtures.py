@@ -1,4 +1,4 @@
-"""Pairs of texts of several tasks, of which each pass over the data draws others."""
+"""Pairs of texts of several tasks; each pass over the data draws other pairs."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -18,11 +18,11 @@ class MixedTask:
     """A task of a mixture.
 
     Args:
-        count: int. Examples.
-        templates: int. Ways to write each as a pair of texts.
-        write: function of the numbers of an example and of a template, which gives the
-            two texts.
-        rate: float, not negative. How often the task is drawn, beside the others'.
+        count: int. Number of examples.
+        templates: int. Number of ways to write an example as a pair of texts.
+        write: function of an example's and a template's number that gives the two
+            texts.
+        rate: float, not negative. How often the task is drawn, relative to the others.
     """
 
     count: int
@@ -34,14 +34,13 @@ class MixedTask:
 class TaskMixture:
     """Pairs of texts of several tasks, drawn by their rates; see `datasets.mixture`.
 
-    Each pair's task is drawn by its own, and one of its templates. Within a pass a
-    task's examples come in random order, each once before any comes again. What a pass
-    has is a function of a seed, so that a run that was stopped goes on with the same
-    pairs.
+    For each pair a task and one of its templates are drawn independently. Within a pass
+    a task's examples come in random order, each once before any comes again. A pass is
+    a function of a seed, so a run that was stopped goes on with the same pairs.
 
     Args:
         tasks: dict from names to `MixedTask`.
-        length: int. Pairs of a pass.
+        length: int. Number of pairs of a pass.
     """
 
     def __init__(self, tasks: Mapping[str, MixedTask], length: int) -> None:
@@ -68,8 +67,8 @@ class TaskMixture:
             *seed: ints.
 
         Returns:
-            Three int64 arrays of shape `(length,)`: which task, which of its templates,
-            and which of its examples.
+            Three int64 arrays of shape `(length,)`: the numbers of the task, of its
+            template, and of its example.
         """
         rng = np.random.default_rng([int(number) % 2**64 for number in seed])
         tasks = [*self.tasks.values()]
@@ -89,7 +88,7 @@ class TaskMixture:
     def write(
         self, chosen: np.ndarray, template: np.ndarray, example: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Write what was drawn.
+        """Write the pairs that were drawn.
 
         Args:
             chosen, template, example: int arrays of one shape `(count,)`, see `draw`.

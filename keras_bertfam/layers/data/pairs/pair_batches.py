@@ -1,4 +1,4 @@
-"""Batches of pairs of texts, whose order depends on a seed and the pass alone."""
+"""Batches of pairs of texts in an order that depends only on seed and pass."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,25 +29,26 @@ def pair_batches(
     shuffle_buffer: int = 10_000,
     pack: Callable[[TFDataset, int, TFTensor], TFDataset] | None = None,
 ) -> TFDataset:
-    """Make batches of rows of pairs, from where a preprocessor's `position` says.
+    """Make batches of rows of pairs, beginning at the preprocessor's `position`.
 
     Args:
-        preprocessor: one with `seed`, `position` and a `tokenizer`.
+        preprocessor: a preprocessor with `seed`, `position` and `tokenizer`.
         data: what `pairs_of` takes.
-        make_rows: function of a batch of what `as_pairs` gives, which makes what
-            `PairLayout.rows` gives.
-        batch_size: int or `None`, rows in a batch.
-        training: bool. Whether pairs are shuffled, and the last batch of a pass is
-            filled up.
-        shuffle_buffer: int, pairs to shuffle among. A mixture's are drawn for the pass.
-        pack: function of the pairs of a pass, the rows of a batch and a seed, which
-            makes batches of rows that hold several pairs; or `None`.
+        make_rows: function of a batch of pairs, as `as_pairs` gives them, to the dict
+            that `PairLayout.rows` gives.
+        batch_size: int or `None`. Rows of a batch.
+        training: bool. Whether to shuffle the pairs and fill up the last batch of a
+            pass.
+        shuffle_buffer: int. How many pairs are shuffled at a time. A `TaskMixture`
+            needs no buffer.
+        pack: function of the pairs of a pass, the number of rows of a batch and a seed,
+            to batches of rows that hold several pairs; or `None`.
 
     Returns:
         A `tf.data.Dataset` of `(x, y, sample_weight)`.
 
     Raises:
-        ValueError: for an argument out of its range, or what isn't pairs of texts.
+        ValueError: for an argument out of its range, or data that isn't pairs of texts.
     """
     size = checked_batch_size(batch_size)
     check_at_least(0, shuffle_buffer=shuffle_buffer)

@@ -1,4 +1,4 @@
-"""Passages behind their titles, and pairs of a query and a passage from documents."""
+"""Passages with titles, and pairs of a query and a passage from documents."""
 
 import dataclasses
 import itertools
@@ -28,22 +28,22 @@ from keras_bertfam.tokenizers.pipeline_ops import tokenize
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
-# Where ranges of tokens begin, and their lengths.
+# Ranges of tokens: where they begin, and their lengths.
 Ranges: TypeAlias = tuple[TFTensor, TFTensor]
 
 
 @dataclasses.dataclass(frozen=True)
 class TitledRows:
-    """A layout of texts: `[start] title [end] text [end]`, `[start] text [end]`.
+    """A layout of texts: `[start] title [end] text [end]` or `[start] text [end]`.
 
-    A title is cut to half of a row at most, and a text to what is left.
+    A title is cut to half a row, and a text to the rest of the row.
 
     Args:
         tokenizer: a tokenizer layer.
         layout: a `Layout`.
         sequence_length: int. Tokens of a row, special ones included.
-        marker: int or `None`. A token that follows the start token in all rows, and
-            precedes it where rows end with it.
+        marker: int or `None`. The id of a token that follows the start token in all
+            rows. If rows end with their start token, it precedes it.
     """
 
     tokenizer: Tokenizer
@@ -66,7 +66,7 @@ class TitledRows:
         return self.sequence_length - (self.marker is not None)
 
     def room(self, title_lengths: TFTensor) -> TFTensor:
-        """Count the tokens that titles leave to texts, int32 `(rows,)`."""
+        """Count the tokens that titles leave for texts, int32 `(rows,)`."""
         titled = title_lengths + self.layout.separators
         return self.text_length - tf.where(title_lengths > 0, titled, 0)
 
@@ -108,13 +108,13 @@ class TitledRows:
             tokens: int32 tensor of rank 1.
             texts: list of pairs of int32 tensors `(rows,)`: where in `tokens` a part of
                 each row's text begins, and its length. The parts follow each other.
-            title: such a pair, of length 0 where there is none; or `None`.
-            buckets: lengths, see `length_buckets`, of which rows are padded to the
-                least that they fit in; `sequence_length` by default.
+            title: such a pair, of length 0 for rows without a title; or `None`.
+            buckets: list of lengths, see `length_buckets`. Rows are padded to the least
+                length in which they fit; to `sequence_length` by default.
 
         Returns:
             A dict of `token_ids` and `segment_ids`, int32 `(rows, length)`, and
-            `padding_mask`, bool of that shape. A text behind a title is segment 1.
+            `padding_mask`, bool of that shape. A text after a title is segment 1.
         """
         at, sizes, titled = self._pieces(tf.size(tokens), texts, title)
         ends = tf.cumsum(sizes, axis=1)
@@ -152,9 +152,9 @@ class TitledRows:
         return [*start, *between, *end]
 
     def _pieces(self, count, texts, title):
-        """Find where the pieces of rows begin, and their sizes, `(rows, pieces)`.
+        """Find the pieces of rows: where they begin, and their sizes, `(rows, pieces)`.
 
-        Special tokens are behind the `count` tokens. And which rows have a title.
+        Special tokens come after the `count` tokens. Also tell which rows have a title.
         """
         none = tf.zeros_like(texts[0][1])
         title_at, title_size = (none, none) if title is None else title
@@ -177,7 +177,7 @@ class TitledRows:
 
 
 def _ranges(rows):
-    """Find where each row begins in the flat values, and how long it is, int32."""
+    """Find where each row begins in the flat values, and its length, int32."""
     bounds = tf.cast(rows.row_splits, tf.int32)
     return bounds[:-1], bounds[1:] - bounds[:-1]
 
@@ -186,19 +186,19 @@ def refuse_too_long(over: np.ndarray, sequence_length: int) -> None:
     """Raise a `ValueError` for the first text that doesn't fit in its row.
 
     Args:
-        over: int array: by how many tokens each is longer than there is room for.
+        over: int array: by how many tokens each text exceeds its room.
         sequence_length: int. Tokens of a row.
     """
     if (over > 0).any():
         row = int(np.argmax(over > 0))
         raise ValueError(
-            f"`texts` must fit into rows of {sequence_length} tokens, special ones "
-            f"included. Received: one of {sequence_length + int(over[row])}, in row "
-            f"{row}."
+            f"`texts` must fit into rows of {sequence_length} tokens, special tokens "
+            f"included. Received: a text of {sequence_length + int(over[row])} tokens, "
+            f"in row {row}."
         )
 
 
-# How a query and a passage are made of a block, and the settings of each way.
+# Ways to make a query and a passage from a block, and their settings.
 PAIRS: dict[str, dict[str, Any]] = {
     "inverse_cloze": {"mask_rate": 0.9},
     "crops": {"crop_rates": (0.1, 0.5), "deletion_rate": 0.1},
@@ -208,29 +208,30 @@ PAIRS: dict[str, dict[str, Any]] = {
 
 
 class DocumentPairs(SegmentBuilder):
-    """Makes a query and a passage of each block of documents.
+    """Makes a query and a passage from each block of documents.
 
-    A block takes sentences of a document while they fit. Of a block are made, by
-    `pairs`:
+    A block takes sentences of a document while they fit. `pairs` says what query and
+    passage are:
 
-    - `"inverse_cloze"`: a query of one sentence, drawn uniformly. It is left out of the
-      passage for a share `mask_rate` of the blocks; the others, which quote it, teach
-      that equal words tell something;
-    - `"crops"`: two runs of its tokens, drawn independently, each of a share of the
-      block's tokens that is uniform in `crop_rates`. A share `deletion_rate` of their
-      tokens is left out;
-    - `"neighbours"`: its sentences up to a place drawn uniformly, and those behind it;
-    - `"titles"`: the title of the document, and the block.
+    - `"inverse_cloze"`: the query is one sentence, drawn uniformly; the passage is the
+      block. A share `mask_rate` of the passages is without the sentence. The others
+      quote it, and teach that equal words matter;
+    - `"crops"`: two runs of the block's tokens, drawn independently. Each run's share
+      of the tokens is uniform in `crop_rates`. A share `deletion_rate` of its tokens is
+      deleted;
+    - `"neighbours"`: the sentences before and after a place that is drawn uniformly;
+    - `"titles"`: the document's title and the block.
 
-    Blocks that this can't be made of, such as neighbours of one sentence, are dropped.
+    A block that can't give such a pair is dropped, for example a single sentence with
+    `"neighbours"`.
 
     Args:
         query_rows: `TitledRows`. The rows of queries.
         block_rows: `TitledRows`. The rows of passages.
         pairs: str, one of `PAIRS`.
-        settings: dict. Those of `pairs`, all of them.
-        titles: bool. Whether a document's first line is its title, which each of its
-            passages begins with. With `"titles"` it is the query instead.
+        settings: dict. All settings of `pairs`.
+        titles: bool. Whether a document's first line is its title. Each of its passages
+            then begins with the title. With `pairs="titles"` it is the query instead.
         **kwargs: other arguments of `SegmentBuilder`.
 
     Returns:
@@ -268,7 +269,7 @@ class DocumentPairs(SegmentBuilder):
         self.pairs = pairs
         self.settings = settings
         self.titles = titles or pairs == "titles"
-        # The most tokens of a title, which goes before passages or is the query.
+        # The most tokens of a title, in passages or as the query.
         asked = pairs == "titles"
         self.title_length = query_rows.text_length if asked else block_rows.title_length
 
@@ -328,8 +329,8 @@ class DocumentPairs(SegmentBuilder):
     ) -> dict[str, TFTensor]:
         """Make the rows of a prepared corpus. Works in a graph.
 
-        A block is what reaches a row's length, and is cut to it. One that no pair can
-        be made of can't be dropped from a batch, and has weight 0.
+        A block takes sentences until they reach a row's length, and is cut to it. A
+        block that gives no pair has weight 0, since it can't be dropped from a batch.
 
         Args:
             found: what `BatchSource.read` gives.
@@ -345,7 +346,7 @@ class DocumentPairs(SegmentBuilder):
         return {**examples, "weight": tf.cast(usable, tf.float32)}
 
     def _usable(self, sentences, begin, end, title_size):
-        """Tell which blocks pairs can be made of."""
+        """Tell which blocks can give a pair."""
         if self.pairs == "titles":
             return title_size > 0
         if self.pairs == "crops":
@@ -354,7 +355,7 @@ class DocumentPairs(SegmentBuilder):
         return end - begin > 1
 
     def _examples(self, tokens, sentences, begin, end, title, seeds):
-        """Make a query and a passage of each range of sentences."""
+        """Make a query and a passage from each range of sentences."""
         make = {
             "inverse_cloze": self._inverse_cloze,
             "crops": self._crops,
@@ -372,8 +373,8 @@ class DocumentPairs(SegmentBuilder):
             for name, x in rows.items()
         }
 
-    # Each of these returns tokens, the ranges of them that are queries, the parts of
-    # passages, and their titles.
+    # Each of these methods returns tokens, and ranges of them: the queries, the parts
+    # of passages, and the passages' titles.
 
     def _inverse_cloze(self, tokens, sentences, begin, end, title, seeds):
         query = begin + uniform_below(end - begin, seeds[0])
@@ -416,15 +417,15 @@ class DocumentPairs(SegmentBuilder):
         places = tf.ragged.range(first, first + length)
         gone = coin(self.settings["deletion_rate"], tf.size(places.values), seeds[2])
         left = ragged.keep_in_rows(places, ~gone)
-        # A crop of which nothing is left keeps its first token.
+        # A crop whose tokens are all deleted keeps its first token.
         empty = (left.row_lengths() == 0) & (size > 0)
         left = ragged.fill_rows(left, empty, ragged.keep(first, empty))
         return left.with_values(tf.gather(tokens, left.values))
 
 
 def _take_titles(documents):
-    """Split titles, empty where there are none, from the texts behind them."""
-    goes_on = continues(documents)  # whose title went with the piece before
+    """Split titles, which may be empty, from the texts after them."""
+    goes_on = continues(documents)  # their title is in the document's first piece
     titles = tf.strings.regex_replace(documents, r"(?s)\n.*", "")
     texts = tf.strings.regex_replace(documents, r"^[^\n]*\n?", "")
     return tf.where(goes_on, "", titles), tf.where(goes_on, documents, texts)
@@ -444,7 +445,7 @@ class DocumentPairRows(Rows):
 
     packings = ("blocks",)
     advice = (
-        "give more text, in documents of more than one sentence, with titles if these "
+        "give more text, in documents of more than one sentence, with titles if titles "
         "are the queries, or a smaller `batch_size`"
     )
 
@@ -486,7 +487,7 @@ class DocumentPairRows(Rows):
         if builder.titles:
             raise ValueError(
                 '`titles` must be `False`, and `pairs` not "titles", with a prepared '
-                "corpus, which doesn't tell its first lines apart. Received: "
+                "corpus, which doesn't know the first lines of documents. Received: "
                 f"titles={self._arguments[-1]}, pairs={builder.pairs!r}."
             )
         room = builder.block_rows.text_length

@@ -1,4 +1,4 @@
-"""Questions beside windows of their contexts, and where answers are in them."""
+"""Questions with windows of their contexts, and the places of answers in them."""
 
 import functools
 import re
@@ -22,9 +22,9 @@ def make_windows(
 ) -> dict[str, TFTensor]:
     """Lay questions and windows of their contexts out in rows.
 
-    A window begins `stride` tokens after the one before it, or where that one ended
-    if its rows hold less than `stride` tokens of a context. The last one reaches
-    the context's end.
+    A window begins `stride` tokens after the window before it. If rows hold fewer than
+    `stride` tokens of a context, it begins where the window before it ended. The last
+    window reaches the context's end.
 
     Args:
         questions: ragged int32 tensor `(batch, None)`.
@@ -35,17 +35,18 @@ def make_windows(
         stride: int.
 
     Returns:
-        A dict of tensors with a row for each window, in the order of the examples:
-        `token_ids`, `segment_ids` (int32), `span_mask` (bool: tokens of the context)
-        and `start_mask` (bool: those that have no more context in another window),
-        all ragged; `example` (its number), `first` (its first token's place in the
-        context), `size` (its tokens), `context_at` (its first token's place in the
-        row) and `cls_position`, int32 `(windows,)`.
+        A dict of tensors with a row for each window, in the order of the examples.
+        Four are ragged: `token_ids` and `segment_ids`, int32; `span_mask`, bool, true
+        for tokens of the context; and `start_mask`, bool, true for tokens that have no
+        more context around them in another window. Five are int32 `(windows,)`:
+        `example`, the example's number; `first`, the place of the window's first token
+        in the context; `size`, the window's number of tokens; `context_at`, the place
+        of its first token in the row; and `cls_position`.
     """
     # Example: question 9, context 11 12 13 14 15, rows of 7, a stride of 2:
     # token_ids       1  9  2 11 12 13  2 |  1  9  2 13 14 15  2
-    # first = 0, 2; context_at = 3, 3; 13 has `start_mask` in the first row, as equals
-    # go to the first window.
+    # first = 0, 2; context_at = 3, 3. The token 13 has as much context in both windows;
+    # its `start_mask` is true in the first.
     lengths = tf.cast(contexts.row_lengths(), tf.int32)
     budget = sequence_length - layout.specials(2)
     budget -= tf.cast(questions.row_lengths(), tf.int32)
@@ -90,10 +91,10 @@ def make_windows(
 
 
 def _masks(token_ids, window, series, length, overlaps):
-    """Tell which tokens of rows are of the context, and which see most of it here.
+    """Tell which tokens of rows are of the context, and have most context here.
 
-    A token has as much context as there are tokens of the window on the side where
-    there are fewer, plus a hundredth of the window's size.
+    A token's context is the number of the window's tokens before or after it, whichever
+    is less, plus a hundredth of the window's size.
     """
     rows = token_ids.value_rowids()
     place = tf.cast(tf.ragged.range(token_ids.row_lengths()).flat_values, tf.int32)
@@ -117,7 +118,7 @@ def _masks(token_ids, window, series, length, overlaps):
         there = tf.minimum(budget, length - other)
         reaches = (token >= other) & (token < other + there)
         reaches &= (number + offset >= 0) & (number + offset < count)
-        # The first of equals counts.
+        # Among windows with equal context the first counts.
         score = context(other, there)
         better = score > here if offset > 0 else score >= here
         if offset:
@@ -135,20 +136,20 @@ def join_answers(
     """Choose the best answers of each question, over its windows.
 
     Args:
-        spans: dict of what the task gives for each window: `starts` and `ends`, int
+        spans: dict of the task's outputs for windows: `starts` and `ends`, int
             `(windows, spans)`, `scores`, float of that shape, and `no_answer`,
             float `(windows,)`.
         windows: what `make_windows` returned.
         offsets: tuple of two ragged int32 tensors `(batch, None)`, the bytes where
             the tokens of the contexts start and end.
         contexts: string tensor `(batch,)`.
-        count: int. Answers to a question.
+        count: int. Number of answers to a question.
 
     Returns:
         A dict of `text`, string `(batch, count)`; `start` and `end`, int32 of that
         shape, in characters of the context; `score`, float32 of that shape, the
-        greatest first; `no_answer`, float32 `(batch,)`. What is missing has the
-        text `""` and -1 as `start` and `end`.
+        greatest first; `no_answer`, float32 `(batch,)`. A missing answer has the text
+        `""`, and -1 as `start` and `end`.
     """
     batch = tf.size(contexts)
     shift = (windows["first"] - windows["context_at"])[:, None]
@@ -187,7 +188,7 @@ def _in_characters(texts, begin, end):
     nothing = tf.zeros_like(begin)
 
     def count(start, length):
-        # Of a character cut off at its end, this counts the first byte.
+        # A character that is cut counts by its first byte.
         part = tf.strings.substr(texts, start, length)
         return tf.strings.length(part, "UTF8_CHAR")
 
@@ -201,18 +202,18 @@ def answer_spans(
 ) -> list[tuple[int, int]]:
     """Find the spans of tokens that are one of the answers.
 
-    Case and how much white space there is make no difference; an answer is made of
-    whole words.
+    Case and the amount of white space make no difference. An answer consists of whole
+    words.
 
     Args:
         passage: bytes in UTF-8.
-        bounds: int array `(tokens, 2)`, the bytes where each token starts and ends, of
-            a part of the passage from its beginning.
+        bounds: int array `(tokens, 2)`, the bytes where each token starts and ends. The
+            tokens can end before the passage does.
         answers: list of bytes.
         max_length: int. The most tokens of a span.
 
     Returns:
-        A list of the first and last tokens of each.
+        A list with the first and last token of each span.
     """
     text = passage.decode()
     at = np.cumsum([0, *(len(char.encode()) for char in text)])
@@ -222,7 +223,7 @@ def answer_spans(
             begin, end = at[match.start()], at[match.end()]
             first = int(np.sum(bounds[:, 1] <= begin))
             last = int(np.sum(bounds[:, 0] < end)) - 1
-            # A passage may be cut in the middle of an answer.
+            # The tokens may end in the middle of an answer.
             if first <= last < first + max_length and bounds[last, 1] >= end:
                 found.append((first, last))
     return found
@@ -237,7 +238,7 @@ def answer_pattern(answer: bytes) -> re.Pattern[str]:
     """
     words = answer.decode().split()
     if not words:
-        return re.compile("(?!)")  # which is nowhere
+        return re.compile("(?!)")  # matches nowhere
     before, after = (
         r"\b" if re.match(r"\w", char) else "" for char in (words[0][0], words[-1][-1])
     )
@@ -257,13 +258,15 @@ def span_targets(
     """Mark which spans of rows are answers.
 
     Args:
-        passages: array of bytes `(rows,)`, the same number of them for each question.
+        passages: array of bytes `(rows,)`; each question has equally many.
         bounds: int array `(tokens of all rows, 2)`, see `answer_spans`.
         splits: int array `(rows + 1,)`, where the tokens of each row begin.
-        first: int array `(rows,)`, the place in the row of its passage's first token.
+        first: int array `(rows,)`, the place of the passage's first token in its row.
         answers: array of bytes `(answers of all questions,)`.
-        answer_splits: int array `(questions + 1,)`.
-        shape: tuple of the passages of a question, and of the tokens of rows and spans.
+        answer_splits: int array `(questions + 1,)`, where the answers of each question
+            begin.
+        shape: tuple of three ints: passages of a question, tokens of a row, and most
+            tokens of a span.
 
     Returns:
         bool array `(questions, *shape)`, as `SpanScores` gives scores.
@@ -291,9 +294,10 @@ def as_answers(y: Any, count: int) -> TFRagged:
     """Convert answers, in one of the forms that users give, to strings.
 
     Args:
-        y: a list with a string, a list of strings, or SQuAD's dict with a list `text`
-            for each question; one of these alone for one question; or string tensors.
-        count: int. How many questions.
+        y: a list with an element for each question: a string, a list of strings, or
+            SQuAD's dict with a list `text`. A single such element for one question. Or
+            string tensors.
+        count: int. Number of questions.
 
     Returns:
         Ragged string tensor `(count, None)`.
@@ -330,8 +334,7 @@ def _answers(value, number):
     )
     if not strings or not texts:
         raise ValueError(
-            "`y` must have a string or a list of strings for each question, its "
-            f"answers, of which none is empty. Received: {value!r}, of question "
-            f"{number}."
+            "`y` must have the answers to each question: a string or a list of "
+            f"strings, none of them empty. Received: {value!r}, for question {number}."
         )
     return list(texts)

@@ -1,4 +1,4 @@
-"""Two segments in a row: how long, where from, and how each family lays them out."""
+"""Rows of two segments: their lengths, their text, and the layout of each family."""
 
 from typing import Any
 
@@ -21,10 +21,10 @@ from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
 
 class SegmentBuilder:
-    """Base of what makes rows of two segments of documents.
+    """Base of classes that make rows of two segments from documents.
 
-    A subclass defines `build`. Documents are tokenised in windows, in parallel;
-    `build` goes through the windows in order.
+    A subclass defines `build`. Documents are tokenised in windows of several documents,
+    in parallel. `build` gets the windows in order.
 
     Args:
         tokenizer: a tokenizer layer. Called on a batch of strings in a graph,
@@ -33,8 +33,8 @@ class SegmentBuilder:
         start_token_id: int. The id that begins each row.
         end_token_id: int. The id that ends each segment.
         pad_token_id: int. Defaults to `0`.
-        separators: int. How many `end_token_id` are between the segments: 1 for
-            BERT, 2 for RoBERTa. Defaults to `1`.
+        separators: int. How many end tokens are between the segments: 1 for BERT, 2 for
+            RoBERTa. Defaults to `1`.
         break_lines: bool. See `split_sentences`. Defaults to `True`.
         documents_at_once: int. Documents in a window. Defaults to `256`.
         seed: int or int64 tensor of shape `(2,)`. Defaults to `0`.
@@ -78,7 +78,7 @@ class SegmentBuilder:
 
     @as_written
     def tokenize(self, documents: TFDataset) -> TFDataset:
-        """Do the part that draws nothing, and so can be cached for all passes.
+        """Tokenise documents. Nothing is drawn, so the result serves all passes.
 
         Args:
             documents: `tf.data.Dataset` of scalar strings.
@@ -94,7 +94,7 @@ class SegmentBuilder:
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
         document = tf.unique(index).idx
         self._warn_if_short(lengths, document)
-        # 0 for a document that began in the window before.
+        # A document that began in the window before has the number 0.
         whole = tf.cumsum(tf.cast(~continues(documents), tf.int32))
         return {
             "tokens": tokens.flat_values,
@@ -127,7 +127,8 @@ class SegmentBuilder:
             tokens: int32 tensor of rank 1.
             first: pair of int32 tensors of shape `(rows,)`: the place in `tokens`
                 where the first segment of each row begins, and its length.
-            second: the same of the second; without any if its length is 0.
+            second: the same for the second segment. A length of 0 means that the row
+                has only one segment.
 
         Returns:
             A dict of `token_ids` and `segment_ids`, int32 `(rows,
@@ -175,22 +176,27 @@ class Sentences:
         self.document = document
         self.count = tf.size(lengths)
         self.bounds = tf.cumsum(tf.pad(lengths, [[1, 0]]))
-        # The sentence after the document's last.
+        # For each sentence, the sentence after its document's last.
         self.document_end = tf.searchsorted(document, document, side="right")
 
     def reach(self, sentence: TFTensor, size: TFTensor) -> TFTensor:
-        """Find the sentence after that with which `size` tokens are reached.
+        """Find how many sentences from `sentence` on are needed for `size` tokens.
 
-        Counted from the start of `sentence`; at most the end of its document.
+        The result is the sentence after the last needed one, at most the end of the
+        document.
         """
-        # Example: lengths 3, 2, 4 | 1, 2 of two documents, and a size of 4: from the
-        # sentences 0 to 4 on, it is reached before 2, 3, 3, 5, 5.
+        # Example: lengths 3, 2, 4 | 1, 2 of two documents, and a size of 4. From
+        # sentence 0 on, 3 + 2 tokens reach it: the result is 2. For the sentences 0 to
+        # 4 it is 2, 3, 3, 5, 5.
         goal = tf.gather(self.bounds, sentence) + tf.maximum(size, 1)
         following = tf.searchsorted(self.bounds, goal)
         return tf.minimum(following, tf.gather(self.document_end, sentence))
 
     def range(self, begin: TFTensor, end: TFTensor) -> tuple[TFTensor, TFTensor]:
-        """Find where the tokens of `begin` to `end` (excluded) begin, and how many."""
+        """Find where the tokens of sentences `begin` to `end` begin, and their number.
+
+        `end` is excluded.
+        """
         at = tf.gather(self.bounds, begin)
         return at, tf.gather(self.bounds, end) - at
 
@@ -217,9 +223,10 @@ def window_seeds(seed: int | TFTensor, number: TFTensor, count: int) -> list[TFT
 def truncated_lengths(
     first: TFTensor, second: TFTensor, budget: int | TFTensor
 ) -> tuple[TFTensor, TFTensor]:
-    """Compute lengths after the longer segment lost tokens until both fit.
+    """Compute the lengths of two segments after they are cut to a budget.
 
-    Of two equally long ones the second loses the token.
+    The longer segment loses tokens, one by one. If both are equally long, the second
+    loses one.
 
     Args:
         first: int32 tensor of shape `(rows,)`.
@@ -229,8 +236,8 @@ def truncated_lengths(
     Returns:
         Two int32 tensors of that shape.
     """
-    # Example: of 5 and 3, and of 3 and 3, a budget of 5 leaves 3 and 2; of 2 and 6 it
-    # leaves 2 and 3.
+    # Example: a budget of 5. Lengths 5 and 3 become 3 and 2, and so do 3 and 3. Lengths
+    # 2 and 6 become 2 and 3.
     half = -(-budget // 2)
     kept = tf.minimum(first, tf.maximum(budget - second, half))
     return kept, tf.minimum(second, budget - kept)
@@ -243,20 +250,22 @@ def truncate(
 
     Args:
         segment: pair of int32 tensors of shape `(rows,)`: start and length.
-        size: int32 tensor of that shape, the length to leave.
+        size: int32 tensor of that shape, the length that is left.
         seed: integer tensor of shape `(2,)`.
 
     Returns:
-        A pair as `segment`.
+        A pair like `segment`.
     """
+    # Example: a segment that begins at 10 and has 8 tokens loses 3; two of three coins
+    # say "from the front": it begins at 12 and has 5.
     at, length = segment
-    # Of so many fair coins, those that say "from the front".
+    # A fair coin for each lost token; count those that say "from the front".
     coins = tf.cast(length - size, tf.float32)
     front = tf.random.stateless_binomial(tf.shape(length), seed, coins, 0.5)
     return at + front, size
 
 
-# A text alone, for backbones that have no token to mark it with.
+# The text alone, for backbones without special tokens.
 BARE = Layout("bare", start_token="", separators=0, ends=False)
 
 
@@ -266,20 +275,20 @@ def layouts() -> dict[str, Layout]:
 
 
 def get_layout(name: str | None, tokenizer: Tokenizer, summary: bool = False) -> Layout:
-    """Find a layout by name, or that of a tokenizer where the name is `None`.
+    """Find a layout by name, or the layout for a tokenizer if the name is `None`.
 
-    That of a tokenizer is found by its start token, or else in the record of the family
-    that has tokenizers of its class. Neither asks for a vocabulary.
+    A tokenizer's layout is found by its start token, or in the record of the family
+    whose tokenizers have its class. Neither needs a vocabulary.
 
     Args:
         name: str or `None`.
         tokenizer: a tokenizer layer.
-        summary: bool. Whether one token's state is to stand for a row: GPT's rows have
-            new tokens for that.
+        summary: bool. Whether one token's state stands for the whole row. GPT's rows
+            get new tokens for this.
 
     Raises:
         ValueError: for an unknown name, or a tokenizer whose start token and class
-            are none of the families'.
+            belong to no family.
     """
     known = layouts()
     starts = {x.start_token: n for n, x in reversed(known.items()) if x.start_token}
@@ -308,13 +317,13 @@ def truncate_pair(
 ) -> list[TFRagged]:
     """Cut one or two segments until they fit in a budget.
 
-    Of two, the longer one loses tokens, the second if they are equally long
-    (the released BERT's fine-tuning).
+    Of two segments the longer one loses tokens, or the second if they are equally long,
+    as in the released code of BERT's fine-tuning.
 
     Args:
         segments: list of one or two ragged int32 tensors `(rows, None)`.
         budget: int.
-        where: one of `TRUNCATIONS`: what each segment loses.
+        where: one of `TRUNCATIONS`: where a segment loses tokens.
 
     Returns:
         A list of ragged tensors.
@@ -332,7 +341,7 @@ def _part_of(segment, size, where):
         return ragged.head(segment, size)
     if where == "start":
         return ragged.tail(segment, size)
-    after = size // 2  # of 1 2 3 4 5 and a size of 3, this leaves 1 2 5
+    after = size // 2  # 1 2 3 4 5 and a size of 3 give 1 2 5
     return ragged.concat(
         [ragged.head(segment, size - after), ragged.tail(segment, after)]
     )
@@ -350,7 +359,7 @@ def lay_out(
 
     Returns:
         A dict of `token_ids` and `segment_ids`, ragged int32 tensors of the same
-        shape. XLNet's last token is a segment of its own.
+        shape. In XLNet's rows the last token has its own segment.
     """
     rows = segments[0].nrows()
     start, between, end = (
@@ -373,10 +382,10 @@ def lay_out(
 def special_ids(
     tokenizer: Tokenizer, layout: Layout
 ) -> tuple[list[int], list[int], list[int]]:
-    """Look up the ids of the start token, if any, of the separators and of the end.
+    """Look up the ids of a row's start, separators and end, each a list.
 
-    They are the tokenizer's `start_token_id` and `end_token_id`, or those that follow
-    its own where a layout has new tokens.
+    They are the tokenizer's `start_token_id` and `end_token_id`. Layouts with new
+    tokens have the ids that follow the tokenizer's vocabulary.
     """
     if layout.new_tokens:
         size = tokenizer.vocabulary_size()
@@ -392,7 +401,7 @@ def special_ids(
 
 
 def _numbered(part, number):
-    """Put the number of its segment beside each id."""
+    """Give each id the number of its segment."""
     if isinstance(part, tf.RaggedTensor):
         return part.with_values(_numbered(part.values, number))
     return tf.stack([part, tf.fill(tf.shape(part), number)], -1)

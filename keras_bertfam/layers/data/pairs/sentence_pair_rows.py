@@ -15,7 +15,7 @@ from keras_bertfam.layers.data.rows.rows import BatchOptions, Rows, is_prepared
 from keras_bertfam.layers.data.rows.sequence_packing import PackSequences
 from keras_bertfam.types import Config, TFDataset, TFRagged, TFTensor, Tokenizer
 
-# Which pairing of `PairSegments`, and whether several pairs share a row.
+# For each packing: the `pairing` of `PairSegments`, and whether pairs share rows.
 _PACKINGS = {
     "segments": ("segments", False),
     "sentences": ("sentences", False),
@@ -25,11 +25,12 @@ _PACKINGS = {
 
 
 class PairedRows(Rows):
-    """Pairs of segments with a sentence label; see `PairSegments`.
+    """Rows of pairs of segments with a sentence label; see `PairSegments`.
 
-    One is a row, or, by `packing="best_fit"` or `"best_fit_sentences"`, several share
-    one, see `PackSequences`: `sentence_label` and `sentence_weight` are then of shape
-    `(max_pairs,)`, and `sequence_starts` says where each pair begins.
+    By default a row holds one pair. With `packing="best_fit"` or `"best_fit_sentences"`
+    several pairs share a row, see `PackSequences`. Then `sentence_label` and
+    `sentence_weight` have the shape `(max_pairs,)`, and `sequence_starts` says where
+    each pair begins.
 
     Args:
         tokenizer: see `Rows`. Its start and end token begin and end segments.
@@ -39,8 +40,8 @@ class PairedRows(Rows):
         single_sentence: `"unlabelled"` or `"random"`.
         separators: int.
         documents_at_once: int.
-        max_pairs: int or `None`. The most pairs that share a row. Defaults to one for
-            each 16 tokens.
+        max_pairs: int or `None`. The most pairs that share a row. Defaults to one pair
+            for each 16 tokens.
     """
 
     packings = tuple(_PACKINGS)
@@ -88,7 +89,7 @@ class PairedRows(Rows):
             return pairs.tokenize(documents)
         if not options.break_lines:
             raise ValueError(
-                "`break_lines` is an argument of `pack` where `documents` are packed "
+                "`break_lines` must be given to `pack` if `documents` are packed "
                 "already. Received: break_lines=False."
             )
         return documents
@@ -124,7 +125,7 @@ class PairedRows(Rows):
         return TokenRows(kind, lay_out, pairs.draws_partners)
 
     def _sharing(self, pairs):
-        """Describe the room that pairs take; see `PairSegments.rows_of_tokens`."""
+        """Describe pairs that share rows; see `PairSegments.rows_of_tokens`."""
         tokens = range(pairs.budget + 1)
         around = 2 + self.separators
         single = [n + 2 for n in tokens]
@@ -134,7 +135,9 @@ class PairedRows(Rows):
         return Sharing(self.sequence_length, costs, tuple(single), self._max_pairs)
 
     def lay_out_pairs(self, first: TFRagged, second: TFRagged) -> dict[str, TFTensor]:
-        """Lay a pair out in each row, and cut what is too long. Works in a graph.
+        """Lay out one pair in each row, and cut pairs that are too long.
+
+        Works in a graph.
 
         Args:
             first: ragged int32 tensor `(batch, None)`.

@@ -26,33 +26,35 @@ SENTENCE_CLASSES = {"nsp": 2, "sop": 2, "structural": 3}
 
 @checked
 class PairSegments(SegmentBuilder):
-    """Pairs segments of documents for a sentence objective, for `Dataset.apply`.
+    """Makes labelled pairs of segments for a sentence objective, for `Dataset.apply`.
 
-    A row is `[start] A [end] B [end]`, padded. Its label is 0 if the text is as
-    it was, as in BERT and ALBERT:
+    A row is `[start] A [end] B [end]`, padded. Its label is 0 if the text is in its
+    original order, as in BERT and ALBERT:
 
     - `"nsp"`: B follows A (0), or comes from another document (1);
     - `"sop"`: B follows A (0), or A and B, consecutive, are swapped (1);
     - `"structural"`: B follows A (0), comes before it (1), or is from another document
-      (2), a third of the chunks each (StructBERT).
+      (2), each in a third of the chunks (StructBERT).
 
-    With `pairing="segments"` (RoBERTa's SEGMENT-PAIR) sentences of a document are
-    taken until they reach a target length: that of a full row or, for a
-    share `short_sequence_rate` of the documents, one uniform in `[2, full]`.
-    A is a uniform number of them, B the rest. With `"sentences"` (SENTENCE-PAIR)
-    A is one sentence and B the next.
+    **Chunks.** With `pairing="segments"` (RoBERTa's SEGMENT-PAIR) a chunk takes
+    sentences of a document until they reach a target length. That is a full row or, for
+    a share `short_sequence_rate` of the documents, uniform in `[2, full]`. A is a
+    uniform number of these sentences, B the rest. With `pairing="sentences"`
+    (SENTENCE-PAIR) A is one sentence and B the next.
 
-    For NSP half of the chunks, for the structural objective a third, and for both all
-    of a single sentence, get a random B instead; the sentences it replaces begin the
-    next chunk. So positives are somewhat less than half, or a third. A random B starts
-    at a uniform sentence of a uniform document, other than A's, among those of this and
-    the last window, or one more if these are of a single one: the corpus isn't held in
-    memory, and text whose order means something should be shuffled before. Pieces of a
-    document that `read_documents` has cut are of one document in this. The released
-    code may take B from A's own document when drawing fails ten times; this one never
-    does.
+    **Random B.** Half of the chunks get a random B for NSP, and a third for the
+    structural objective. So do all chunks of a single sentence, which makes positives
+    somewhat rarer than half, or than a third. The sentences that a random B replaces
+    begin the next chunk.
 
-    What is too long loses tokens of the longer segment, off either end.
+    A random B begins at a uniform sentence of a uniform document other than A's. The
+    choice is among the documents of this window and the last, since the corpus isn't
+    held in memory; if these are a single document, one more is added. So shuffle text
+    first if its order matters. Pieces of a document that `read_documents` has cut count
+    as one document. The released code may take B from A's own document after ten failed
+    draws; here that never happens.
+
+    A pair that is too long loses tokens of the longer segment, at either end.
 
     Args:
         tokenizer: a tokenizer layer. Called on a batch of strings in a graph,
@@ -63,10 +65,10 @@ class PairSegments(SegmentBuilder):
         objective: `"nsp"`, `"sop"` or `"structural"`. Defaults to `"nsp"`.
         pairing: `"segments"` or `"sentences"`. Defaults to `"segments"`.
         short_sequence_rate: float in [0, 1]. Defaults to `0.1`.
-        single_sentence: for SOP, what a chunk of one sentence gives.
+        single_sentence: for SOP, what becomes of a chunk of one sentence.
             `"unlabelled"`: a row `[start] A [end]` whose label has weight 0.
-            `"random"`: a random B and label 1, which is an NSP negative, as in
-            ALBERT's released code. Defaults to `"unlabelled"`.
+            `"random"`: a random B and label 1, as in ALBERT's released code; such a
+            row is a negative of NSP. Defaults to `"unlabelled"`.
         **kwargs: `pad_token_id` (int, 0), `separators` (int, 1; RoBERTa has 2
             `end_token_id` between the segments), `break_lines` (bool, `True`;
             see `split_sentences`), `documents_at_once` (int, 256: documents in a
@@ -133,7 +135,7 @@ class PairSegments(SegmentBuilder):
         self.pairing = pairing
         self.short_sequence_rate = short_sequence_rate
         self.single_sentence = single_sentence
-        if pairing == "sentences":  # two of them don't fill a row
+        if pairing == "sentences":  # two sentences don't fill a row
             self._warn_if_short = lambda lengths, document: None
         # How often a chunk of several sentences gets a random B.
         self._random_rate = {"nsp": 1 / 2, "structural": 1 / 3}.get(objective, 0.0)
@@ -144,13 +146,13 @@ class PairSegments(SegmentBuilder):
 
     @as_written
     def build_batches(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
-        """Build rows as `build` does, but in batches of any number of them."""
+        """Build the rows of `build`, in batches of varying size."""
         nothing = tf.zeros([0], tf.int32)
         names = ("tokens", "lengths", "document", "whole_document")
         empty = dict.fromkeys(names, nothing)
         end = tf.data.Dataset.from_tensors((empty, True))
         marked = windows.map(lambda window: (window, False)).concatenate(end)
-        # The last window, and how many of its sentences have had their turn.
+        # The last window, and how many of its sentences are used already.
         state = (empty, tf.constant(0))
 
         def step(state, item):
@@ -177,12 +179,12 @@ class PairSegments(SegmentBuilder):
             tf.debugging.Assert(
                 enough | ~last | (done == total),
                 [
-                    "`documents` must be two at least: a random segment needs another "
-                    "one. Received: one."
+                    "`documents` must have at least two documents, because a random "
+                    "segment comes from another one. Received: one."
                 ],
             )
         rows = self._rows(both, tf.where(enough, done, total), seeds)
-        # What waits for a second document, or for more than nothing, stays.
+        # Sentences wait in the state until there is a second document.
         kept = ~enough | (tf.size(window["lengths"]) == 0)
         following = _choose_sentences(both, kept | self._in_pool(pool, both))
         done = tf.where(enough, tf.size(following["lengths"]), done)
@@ -191,7 +193,8 @@ class PairSegments(SegmentBuilder):
     def _in_pool(self, pool, both):
         """Tell which sentences of `both` the next window keeps: those after `pool`.
 
-        And the document before, if all after it are pieces of one that may go on.
+        The document before them is kept too, if all of them belong to one document that
+        may go on.
         """
         whole, begin = both["whole_document"], tf.size(pool["lengths"])
         kept = tf.range(tf.size(whole)) >= begin
@@ -201,7 +204,7 @@ class PairSegments(SegmentBuilder):
         return kept | (tf.reduce_all(whole[begin:] == last) & (whole == last - 1))
 
     def _rows(self, window, first, seeds):
-        """Make rows of the sentences of a window from `first` on."""
+        """Make rows from the sentences of a window, beginning with `first`."""
         sentences = Sentences(window["lengths"], window["document"])
         budget = self.budget
         begin = tf.range(sentences.count)
@@ -231,7 +234,7 @@ class PairSegments(SegmentBuilder):
 
     @property
     def budget(self) -> int:
-        """int: tokens of both segments of a row."""
+        """int: the most tokens of both segments of a row together."""
         return self.sequence_length - 2 - self.separators
 
     def rows_of_tokens(
@@ -239,13 +242,12 @@ class PairSegments(SegmentBuilder):
     ) -> dict[str, TFTensor]:
         """Make rows of a prepared corpus, or pairs that share rows. Works in a graph.
 
-        A random B begins where its row of another document does. Where pairs share
-        rows, it has the room of the sentences that it replaces, or as much as A has
-        where A is alone.
+        A random B is the beginning of a row of another document. If pairs share rows,
+        its length is that of the sentences that it replaces; or A's, if A is alone.
 
         Args:
-            found: what `BatchSource.read` gives, of partners too if there may be a
-                random B.
+            found: what `BatchSource.read` gives, with partners if there can be a random
+                B.
             seed: int64 tensor of shape `(2,)`.
         """
         count = tf.size(found["targets"])
@@ -279,8 +281,8 @@ class PairSegments(SegmentBuilder):
         return self._pairs(tokens, a, b, single, is_random, seeds[2:], budget)
 
     def _pairs(self, tokens, a, b, single, is_random, seeds, budget):
-        """Lay pairs out, perhaps swapped, and cut to fit."""
-        # The last class is that of random ones.
+        """Lay out pairs: swap some of them, and cut them to fit."""
+        # The last class is for a random B.
         last = SENTENCE_CLASSES[self.objective] - 1
         label = last * tf.cast(is_random, tf.int32)
         if self.objective != "nsp":
@@ -297,7 +299,7 @@ class PairSegments(SegmentBuilder):
         }
 
     def _targets(self, document, budget, seeds):
-        """Draw the target length of each sentence's document."""
+        """Draw a target length for each document; give it for each sentence."""
         documents = tf.reduce_max(tf.pad(document + 1, [[1, 0]]))
         short = coin(self.short_sequence_rate, documents, seeds[0])
         # From 2 to the budget, both included.
@@ -316,7 +318,7 @@ class PairSegments(SegmentBuilder):
         return self._from(sentences, start, size)
 
     def _from(self, sentences, start, size):
-        """Find token ranges of about `size` tokens from sentences on."""
+        """Find token ranges of about `size` tokens that begin with given sentences."""
         if self.pairing == "sentences":
             return sentences.range(start, start + 1)
         return sentences.range(start, sentences.reach(start, size))

@@ -1,4 +1,4 @@
-"""Inputs and targets of text to text, and prompts: as users give them, and in rows."""
+"""Inputs and targets of text-to-text tasks, and prompts: conversion and layout."""
 
 import dataclasses
 from typing import Any
@@ -17,14 +17,16 @@ from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class PairLayout:
-    """Rows of an encoder's inputs and of a decoder's, whose targets are the next ones.
+    """The layout of an encoder's and a decoder's rows.
+
+    The decoder's inputs are its targets, shifted to the right by one.
 
     Args:
         sequence_length: int. Tokens of the inputs, special ones included.
         target_length: int. Tokens of the targets, special ones included.
-        start_token_id: int or `None`. The id that both begin with.
-        end_token_id: int or `None`. The id that both end with.
-        decoder_start_token_id: int. What the decoder's inputs begin with.
+        start_token_id: int or `None`. The id that inputs and targets begin with.
+        end_token_id: int or `None`. The id that inputs and targets end with.
+        decoder_start_token_id: int. The first id of the decoder's inputs.
         pad_token_id: int.
     """
 
@@ -37,11 +39,11 @@ class PairLayout:
 
     @property
     def specials(self) -> int:
-        """int: the special tokens of a text."""
+        """int: the number of special tokens of a text."""
         return sum(x is not None for x in (self.start_token_id, self.end_token_id))
 
     def cut(self, inputs: TFRagged, targets: TFRagged) -> tuple[TFRagged, TFRagged]:
-        """Cut off what doesn't fit beside the special tokens."""
+        """Cut texts so that they fit with their special tokens."""
         room = self.sequence_length - self.specials
         target_room = self.target_length - self.specials
         count_cut(inputs.row_lengths() > room, "inputs")
@@ -57,22 +59,23 @@ class PairLayout:
         sample_weight: TFTensor | None = None,
         padded: bool = True,
     ) -> dict[str, Any]:
-        """Lay pairs of texts out as a model takes them, one to a row. Works in a graph.
+        """Lay out pairs of texts for a model, one pair to a row. Works in a graph.
 
         Args:
             inputs: ragged int32 tensor `(batch, None)`, without special tokens.
             targets: ragged int32 tensor `(batch, None)`, without special tokens.
-            predicted: ragged bool tensor of the shape of `targets`, which of them are
-                predicted, or `None` for all.
-            mask_token_id: int. What the decoder gets for those that aren't.
+            predicted: ragged bool tensor of the shape of `targets`, true for targets
+                that are predicted; `None` for all.
+            mask_token_id: int. The id that the decoder gets in place of targets that
+                aren't predicted.
             sample_weight: float32 tensor of shape `(batch,)`, or `None` for 1.
-            padded: bool. Without it the tensors are ragged.
+            padded: bool. If false, the tensors are ragged.
 
         Returns:
-            A dict of `encoder_token_ids`, int32 `(batch, sequence_length)`, and of
-            `decoder_token_ids` and `target_ids`, int32 `(batch, target_length)`,
-            `decoder_padding_mask`, bool, and `target_weights`, float32, of that shape;
-            if padded, `encoder_padding_mask`, bool, as well.
+            A dict of `encoder_token_ids`, int32 `(batch, sequence_length)`;
+            `decoder_token_ids` and `target_ids`, int32 `(batch, target_length)`; and
+            `decoder_padding_mask`, bool, and `target_weights`, float32, of the latter
+            shape. If `padded`, also `encoder_padding_mask`, bool.
 
         Raises:
             tf.errors.InvalidArgumentError: for texts that don't fit.
@@ -95,7 +98,7 @@ class PairLayout:
         )
         known, before = inside["decoder"], target_ids[:, :-1]
         if predicted is not None:
-            # Special ones are where all others of a text are.
+            # Special tokens are predicted if all tokens of the text are.
             whole = tf.reduce_all(predicted, 1)[:, None]
             edges = (None if token is None else whole for token in special)
             known = _between(predicted, known, False, *edges)
@@ -140,14 +143,16 @@ class PairLayout:
     def packed_rows(
         self, sequences: dict[str, TFRagged], row: TFTensor | None = None
     ) -> dict[str, TFTensor]:
-        """Pack what `rows` gives if not padded, several to a row; see `pack_together`.
+        """Pack the ragged tensors of `rows`, several pairs to a row.
+
+        See `pack_together`.
 
         Args:
             sequences: dict of ragged tensors.
             row: see `pack_together`.
 
         Returns:
-            What `rows` gives, of as many rows as are needed, and
+            What `rows` gives, with as many rows as are needed; and
             `encoder_sequence_ids` and `decoder_sequence_ids`.
         """
         targets = dict(sequences)
@@ -179,8 +184,8 @@ def _between(texts, inside, fill, start, end):
 
     Args:
         texts: ragged tensor `(batch, None)`.
-        inside: bool tensor `(batch, width)`: where the rows' tokens are.
-        fill: what rows are padded with.
+        inside: bool tensor `(batch, width)`, true for the rows' tokens.
+        fill: the padding.
         start: int, or tensor `(batch, 1)`.
         end: int, or tensor `(batch, 1)`.
     """
@@ -195,7 +200,8 @@ def _between(texts, inside, fill, start, end):
     return rows
 
 
-# What a row holds, in shares of the inputs' or targets' length, whichever is greater.
+# The room of a row, in fixed point. A pair needs the greater of its shares of the
+# inputs' and the targets' length.
 _WHOLE = 1 << 16
 
 
@@ -207,24 +213,24 @@ def pack_together(
 ) -> dict[str, TFTensor]:
     """Pack the sequences of a batch with two sides into rows, best fit.
 
-    Both sides of a sequence are in the same row, each with others' of its side; see
-    `PackSequences`. Works in a graph.
+    The sides are an encoder's inputs and a decoder's targets, for example. Both sides
+    of a sequence are in the same row; see `PackSequences`. Works in a graph.
 
     Args:
         sequences: dict from the names of sides, such as `"encoder"`, to dicts of
             ragged tensors `(batch, None)` of equal row lengths.
         row_lengths: dict from the names of sides to ints, the tokens of a row.
-        pad_token_id: int. What fills parts whose names end with `"_ids"`; all else is
-            filled with 0. Defaults to `0`.
-        row: int32 tensor `(batch,)`: the row of each, from 0 on, all of which there
-            are, where that is known. Defaults to `None`.
+        pad_token_id: int. Padding of parts whose names end with `"_ids"`; other parts
+            are padded with 0. Defaults to `0`.
+        row: int32 tensor `(batch,)`, or `None`. The row of each sequence, if known; row
+            numbers count from 0 without gaps. Defaults to `None`.
 
     Returns:
-        A dict of tensors `(rows, row length)`: the parts of both sides, and of each
-        `..._sequence_ids`, int32: 1, 2, ... and 0 at padding.
+        A dict of tensors `(rows, row length)`: the parts of both sides, and for each
+        side `..._sequence_ids`, int32: 1, 2, ... and 0 at padding.
 
     Raises:
-        tf.errors.InvalidArgumentError: for what is longer than a row.
+        tf.errors.InvalidArgumentError: for a sequence that is longer than a row.
     """
     # Example: inputs [11 12] [13] [14 15], targets [21] [22 23] [24], rows of 4 and 3:
     # encoder ids       11 12 14 15 | 13  0  0  0
@@ -277,7 +283,7 @@ def _best_rows(lengths, row_lengths):
 
 
 def _laid_out(values, totals, length, fill):
-    """Lay the tokens of rows out as a tensor `(rows, length)`."""
+    """Lay out the tokens of rows as a tensor `(rows, length)`."""
     rows = ragged.from_lengths(values, totals)
     dense = rows.to_tensor(tf.cast(fill, values.dtype), shape=[None, length])
     return tf.ensure_shape(dense, [None, length])
@@ -296,7 +302,7 @@ def as_pairs(x: Any, y: Any = None, sample_weight: Any = None) -> dict[str, TFTe
         `sample_weight`, float32, if given.
 
     Raises:
-        ValueError: for what isn't pairs of strings.
+        ValueError: for values that aren't pairs of strings.
     """
     if isinstance(x, dict) and y is None:
         if sample_weight is None:
@@ -319,7 +325,7 @@ def as_pairs(x: Any, y: Any = None, sample_weight: Any = None) -> dict[str, TFTe
     shapes = [value.shape for value in texts.values()]
     if not all(shapes[0].is_compatible_with(shape) for shape in shapes):
         raise ValueError(
-            "`x`, `y` and `sample_weight` must be of equally many pairs. Received: "
+            "`x`, `y` and `sample_weight` must have equally many pairs. Received: "
             f"shapes {', '.join(map(str, shapes))}."
         )
     return texts
@@ -327,13 +333,15 @@ def as_pairs(x: Any, y: Any = None, sample_weight: Any = None) -> dict[str, TFTe
 
 @as_written
 def pairs_of(data: Any) -> TFDataset | TaskMixture:
-    """Make an unbatched dataset of what `as_pairs` gives; a mixture is one already.
+    """Make an unbatched dataset of pairs, as `as_pairs` gives them.
+
+    A `TaskMixture` is returned as it is.
 
     Args:
         data: see `TextToTextPreprocessor.dataset`.
 
     Raises:
-        ValueError: for what isn't pairs of texts, or none.
+        ValueError: for data that isn't pairs of texts, or has none.
     """
     if isinstance(data, TaskMixture):
         return data
@@ -354,8 +362,8 @@ def pairs_of(data: Any) -> TFDataset | TaskMixture:
     shape = pairs.element_spec["encoder_text"].shape
     if shape.rank != 0:
         raise ValueError(
-            "`data` must be a dataset of single pairs, not in batches; `.unbatch()` "
-            f"takes them apart. Received: texts of shape {shape}."
+            "`data` must be a dataset of single pairs, not of batches; `.unbatch()` "
+            f"splits batches. Received: texts of shape {shape}."
         )
     return pairs
 
@@ -363,17 +371,17 @@ def pairs_of(data: Any) -> TFDataset | TaskMixture:
 def lay_out_prompts(
     tokens: TFRagged, first: list[int], length: int, pad_token_id: int
 ) -> tuple[TFTensor, TFTensor, TFTensor]:
-    """Lay prompts out behind special tokens, padded where a model goes on writing.
+    """Lay out prompts after special tokens, with padding where a model will write.
 
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
-        first: list of ints. What each row begins with.
-        length: int.
+        first: list of ints. The ids that each row begins with.
+        length: int. Length of a row.
         pad_token_id: int.
 
     Returns:
         Ids, int32 `(batch, length)`; the padding mask, bool of that shape; and the
-        tokens of the longest row, for `check_prompts`.
+        number of tokens of the longest row, for `check_prompts`.
     """
     special = tf.tile(tf.constant([first], tf.int32), [tokens.nrows(), 1])
     tokens = tf.concat([special, tokens], 1)
@@ -394,11 +402,11 @@ def check_prompts(
         length: int. The length of the rows.
 
     Raises:
-        ValueError: if one doesn't: in a graph that is a
+        ValueError: if a prompt leaves none. In a graph the error is a
             `tf.errors.InvalidArgumentError`.
     """
     message = (
-        f"`x` must have prompts of less than {length} tokens, the length of a row. "
+        f"`x` must have prompts of fewer than {length} tokens, the length of a row. "
         "Received one of"
     )
     if tf.executing_eagerly():

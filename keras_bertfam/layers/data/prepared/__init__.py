@@ -1,1 +1,1 @@
-"""Prepared corpora in place of documents: their rows, and batches by number."""
+"""Rows of prepared corpora, and their batches by number."""

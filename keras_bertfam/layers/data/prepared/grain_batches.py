@@ -1,4 +1,4 @@
-"""Prepared corpora as datasets of Grain, with the batches that `tf.data` has."""
+"""Prepared corpora as datasets of Grain, with the same batches as in `tf.data`."""
 
 import threading
 from typing import Any
@@ -17,9 +17,9 @@ _LOCK = threading.Lock()
 class GrainSource(grain.MapDataset):
     """The batches of a prepared corpus by their numbers, pass after pass.
 
-    Element `i` is batch `i % len(self)` of pass `i // len(self)`, as Grain numbers the
-    elements of what is repeated: `source.repeat(3)` has the first three passes.
-    Elements are tuples and dicts of NumPy arrays.
+    Element `i` is batch `i % len(self)` of pass `i // len(self)`. Grain numbers the
+    elements of repeated data in the same way, so `source.repeat(3)` has the first three
+    passes. Elements are tuples and dicts of NumPy arrays.
 
     Args:
         preprocessor: a preprocessor of pre-training.
@@ -71,14 +71,15 @@ class GrainSource(grain.MapDataset):
 
 
 class GrainPasses(grain.IterDataset):
-    """Passes over a prepared corpus, each from where a `StreamPosition` says.
+    """Passes over a prepared corpus; a `StreamPosition` says where each begins.
 
     Args:
         source: `GrainSource`.
         position: `StreamPosition`, or `None` for the first pass each time.
 
     Attributes:
-        source: as given: any batch by its number, for worker processes of Grain.
+        source: the `GrainSource`, which gives any batch by its number. Worker processes
+            of Grain need it.
     """
 
     def __init__(self, source: GrainSource, position: StreamPosition | None) -> None:
@@ -106,7 +107,7 @@ class _Pass(grain.DatasetIterator):
         self._next = self._end = None
 
     def _begin(self):
-        if self._next is None:  # at the first batch, as `tf.data` does
+        if self._next is None:  # at the first batch, as in `tf.data`
             epoch = batch = 0
             if self._position is not None:
                 epoch, batch = map(int, self._position.begin_pass())

@@ -30,8 +30,8 @@ from keras_bertfam.types import Path, TFDataset, TFTensor
 def data_worker(dispatcher_address: str, port: int = 0) -> Any:
     """Start a worker of `tf.data` service that can read prepared corpora.
 
-    A dispatcher, any number of workers, and a trainer, each a process, on any
-    machines that see the corpus by the same path:
+    The service needs a dispatcher, any number of workers, and a trainer. Each is a
+    process, on any machine that sees the corpus at the same path:
 
     ```text
     # The dispatcher:
@@ -45,17 +45,18 @@ def data_worker(dispatcher_address: str, port: int = 0) -> Any:
         service.distribute(service.ShardingPolicy.DYNAMIC, "grpc://localhost:5050"))
     ```
 
-    Each batch is what it is without the service, a function of seed, pass and number.
-    With `ShardingPolicy.DYNAMIC` a pass has each once, in the order in which they are
-    ready; those that a killed worker was at are lost to the pass.
+    The batches are the same as without the service: each is a function of seed, pass
+    and number. With `ShardingPolicy.DYNAMIC` a pass has each batch once, in the order
+    in which they are ready. If a worker is killed, the pass lacks the batches that it
+    was making.
 
     Args:
         dispatcher_address: str, `"host:port"`.
-        port: int. Where to listen; 0 for any that is free. Defaults to `0`.
+        port: int. The port to listen on; 0 for any free one. Defaults to `0`.
 
     Returns:
-        A `tf.data.experimental.service.WorkerServer`, which runs. `join()` waits for
-        its end.
+        A running `tf.data.experimental.service.WorkerServer`. Its `join()` waits until
+        it ends.
     """
     service = tf.data.experimental.service
     config = service.WorkerConfig(dispatcher_address=dispatcher_address, port=port)
@@ -70,15 +71,15 @@ def read_by_name(
     batch: TFTensor,
     part: int,
 ) -> list[TFTensor]:
-    """Read a slice of a batch by a function that each process has by its name.
+    """Read a slice of a batch by a function that other processes find by its name.
 
     Args:
         source: what `BatchSource.to_json` wrote.
-        names: list of str. What to give of what is read.
-        types: list of `tf.DType`, of these.
-        epoch: int64 scalar.
-        batch: int64 scalar.
-        part: int.
+        names: list of str. Which of the parts that are read to give.
+        types: list of `tf.DType`, the dtypes of these parts.
+        epoch: int64 scalar, the number of the pass.
+        batch: int64 scalar, the number of the batch.
+        part: int, the number of the slice.
 
     Returns:
         A list of tensors. Works in a graph.
@@ -108,16 +109,12 @@ _RECORDS_AT_ONCE = 4096
 @checked
 @dataclasses.dataclass(frozen=True)
 class TokenCorpus:
-    """A prepared corpus, which `dataset` of a preprocessor takes as documents.
+    """A prepared corpus, which a preprocessor's `dataset` takes in place of documents.
 
     Args:
         folder: path.
         manifest: `Manifest`.
-        num_workers: see `read_tokens`, and so are all others.
-        worker_index: int.
-        num_slices: int.
-        epoch: int or `None`.
-        cache: path or `None`.
+        num_workers, worker_index, num_slices, epoch, cache: see `read_tokens`.
 
     Example:
 
@@ -138,11 +135,11 @@ class TokenCorpus:
 
     @property
     def tokenizer_folder(self) -> str:
-        """str: where `prepare` has saved the tokenizer, as a preset."""
+        """str: the folder of the tokenizer, which `prepare` has saved as a preset."""
         return os.path.join(self.folder, TOKENIZER)
 
     def count_tokens(self) -> np.ndarray:
-        """Count how often each token occurs, by reading all of the corpus.
+        """Count how often each token occurs, by reading the whole corpus.
 
         Returns:
             An int64 array of shape `(vocabulary_size,)`.
@@ -160,7 +157,7 @@ class TokenCorpus:
     def batch_source(
         self, kind: RowKind, batch_size: int, **settings: Any
     ) -> BatchSource | MixedSource:
-        """Make what reads batches.
+        """Make the object that reads batches.
 
         Args:
             kind: `RowKind`.
@@ -187,34 +184,35 @@ def read_tokens(
     epoch: int | None = None,
     cache: Path | None = None,
 ) -> TokenCorpus:
-    """Read a prepared corpus, in place of documents, without tokenising.
+    """Read a prepared corpus, which takes the place of documents and is tokenised.
 
-    Preprocessors of pre-training take the result as the documents of `dataset`, all but
-    `RecurrentLMPreprocessor` and those of pairs of the user's own.
-    The order of a pass is a permutation of all rows, a function of the preprocessor's
-    seed and the pass; nothing is held in memory, and any batch is read at once. What
-    batch `k` of a pass holds is a function of seed, pass and `k` alone: not of how many
-    workers read it, nor of where a run was resumed.
+    Pass the result to a preprocessor's `dataset`. All preprocessors of pre-training
+    take it, except `RecurrentLMPreprocessor` and those for the user's own pairs.
 
-    Which rows there are is found once for a sequence length and kind of rows, from the
-    lengths of the sentences, and kept in a folder beside the corpus. So is which
-    documents, or pairs, share a row with `packing="best_fit"`: that is the same in all
-    passes.
+    The order of a pass is a permutation of all rows. Batch `k` of a pass depends only
+    on the preprocessor's seed, the pass and `k`; the number of workers makes no
+    difference, and neither does resuming a run. Nothing is held in memory, and any
+    batch can be read at once.
+
+    The places of rows are found once for each sequence length and kind of rows, from
+    the lengths of sentences, and kept in a folder beside the corpus. With
+    `packing="best_fit"` this includes which documents, or pairs, share a row; it is the
+    same in all passes.
 
     Args:
-        folder: path of what `python -m keras_bertfam prepare` wrote.
-        num_workers: int. How many processes share each batch: this one reads its part
-            of `batch_size` rows. Under `tf.distribute`, which shares batches by itself,
-            leave it. Defaults to `1`.
+        folder: path of the folder that `python -m keras_bertfam prepare` wrote.
+        num_workers: int. How many processes share each batch; this process reads its
+            part of the `batch_size` rows. Leave it out under `tf.distribute`, which
+            shares batches by itself. Defaults to `1`.
         worker_index: int in `[0, num_workers)`. Defaults to `0`.
-        num_slices: int. In how many parts each batch is made, each with masks by a
-            seed of its own: `num_workers` has to divide it. Runs with the same number
-            have the same batches, masks included, with any number of workers. Defaults
-            to `num_workers`.
-        epoch: int or `None`. The pass to read, the only one, which then is no matter of
-            the preprocessor's `position`: for `tf.data` service. Defaults to `None`.
-        cache: path of a folder for what is known of rows, where the corpus's own can't
-            be written to. Defaults to `rows` within the corpus.
+        num_slices: int, a multiple of `num_workers`. In how many slices each batch is
+            made; each slice has its own seed for masks. Runs with equal `num_slices`
+            have equal batches, masks included, with any number of workers. Defaults to
+            `num_workers`.
+        epoch: int or `None`. Read only this pass, whatever the preprocessor's
+            `position` says, as `tf.data` service needs it. Defaults to `None`.
+        cache: path of a folder for the places of rows, if the corpus's own folder can't
+            be written. Defaults to `rows` within the corpus.
 
     Returns:
         A `TokenCorpus`.
@@ -268,13 +266,13 @@ def token_batches(
         options: `BatchOptions`.
         seed: int.
         position: `StreamPosition`, or `None` for the first pass.
-        corrupt: callable that makes an example of a batch of rows and its seed.
+        corrupt: function of a batch of rows and its seed that gives an example.
 
     Returns:
-        A `tf.data.Dataset` of what `corrupt` gives, and the batches of a pass.
+        A `tf.data.Dataset` of the examples, and the number of batches of a pass.
 
     Raises:
-        ValueError: for options that make no sense for a prepared corpus.
+        ValueError: for options that a prepared corpus can't have.
     """
     make, count = batch_maker(corpus, rows, options, seed, corrupt)
     return _numbers(count, position, corpus.epoch).map(make, **PARALLEL), count
@@ -287,11 +285,11 @@ def batch_maker(
     seed: int,
     corrupt: Callable[[dict[str, TFTensor], TFTensor], Any],
 ) -> tuple[Callable[[TFTensor, TFTensor], Any], int]:
-    """Make what makes any batch of a prepared corpus; see `token_batches`.
+    """Make a function that makes any batch of a prepared corpus; see `token_batches`.
 
     Returns:
-        A function of a pass's and a batch's number, int64 scalars, that works in a
-        graph; and the batches of a pass.
+        A function of the numbers of a pass and a batch, int64 scalars, that works in a
+        graph; and the number of batches of a pass.
     """
     _check(corpus, options)
     made = rows.token_rows(options)
@@ -327,7 +325,7 @@ def batch_maker(
 
 
 def _numbers(count, position, epoch):
-    """Number the batches by pass and place, from where the position says."""
+    """Make a dataset of the numbers of pass and batch, beginning at the position."""
 
     def of_pass(epoch, first):
         numbers = tf.data.Dataset.range(first, count)
@@ -335,7 +333,7 @@ def _numbers(count, position, epoch):
 
     if position is None or epoch is not None:
         return of_pass(tf.constant(epoch or 0, tf.int64), 0)
-    # Apart from `flat_map`, whose function crashes TensorFlow with a table in it.
+    # Not inside of `flat_map`: TensorFlow crashes if its function holds a table.
     start = tf.data.Dataset.range(1).map(lambda _: position.begin_pass())
     return start.flat_map(of_pass)
 
@@ -348,13 +346,13 @@ def _check(corpus, options):
     ):
         if value != wanted:
             raise ValueError(
-                f"`{name}` must be {wanted} with a prepared corpus, whose rows are "
-                f"read in any order, of sentences as they are. Received: {value}."
+                f"`{name}` must be {wanted} with a prepared corpus. Its sentences are "
+                f"fixed, and its rows always come in random order. Received: {value}."
             )
     if corpus.num_slices > 1 and options.drop_remainder is False:
         raise ValueError(
             "`drop_remainder` must be `None` with a prepared corpus whose batches are "
-            "read in slices of one size. Received: False, "
+            "read in slices of equal size. Received: False, "
             f"num_slices={corpus.num_slices}."
         )
 
@@ -364,7 +362,7 @@ def _check_slices(corpus, source):
     if source.batch_size % (corpus.num_slices * directions):
         raise ValueError(
             f"`batch_size` must be a multiple of {corpus.num_slices * directions}, for "
-            f"num_slices={corpus.num_slices} of {directions} direction(s) of text. "
+            f"num_slices={corpus.num_slices} and {directions} direction(s) of text. "
             f"Received: {source.batch_size}."
         )
 
@@ -391,7 +389,7 @@ def _read_slice(source, by_name, epoch, batch, part):
 
 
 def _with_size(source, rows):
-    """Set the number of rows, where it is the same in all batches."""
+    """Set the static number of rows, if all batches have the same number."""
     if not (source.drop_remainder or source.kind.kind == "windows"):
         return rows
     size = source.batch_size // source.slices
@@ -399,7 +397,7 @@ def _with_size(source, rows):
 
 
 def _signature(source):
-    """List names, types and shapes of what a source reads."""
+    """List the names, types and shapes of the parts that a source reads."""
     kind = source.kind
     width = [kind.width if kind.sharing is None else None]
     if kind.kind == "windows":

@@ -15,19 +15,14 @@ from keras_bertfam.layers.data.prepared.token_corpus import TokenCorpus
 
 @dataclasses.dataclass(frozen=True)
 class TokenMixture(TokenCorpus):
-    """Prepared corpora that are mixed; see `sample_corpora`.
+    """A mixture of prepared corpora; see `sample_corpora`.
 
-    What it has of a `TokenCorpus` is the first one's: all have the same tokenizer, and
-    are read in the same way. Rows always come in random order.
+    All corpora have the same tokenizer and settings of reading. The attributes of a
+    `TokenCorpus` are those of the first one. Rows always come in random order.
 
     Args:
-        folder: see `TokenCorpus`, and so are those up to `cache`.
-        manifest: `Manifest`.
-        num_workers: int.
-        worker_index: int.
-        num_slices: int.
-        epoch: int or `None`.
-        cache: path or `None`.
+        folder, manifest, num_workers, worker_index, num_slices, epoch, cache: see
+            `TokenCorpus`.
         corpora: dict from names to `TokenCorpus`.
         law: `SamplingLaw`.
     """
@@ -37,7 +32,7 @@ class TokenMixture(TokenCorpus):
 
     @property
     def repeats(self) -> dict[str, float]:
-        """dict: from names to how often a pass has each row."""
+        """dict: from names to how often a pass has each row of the corpus."""
         return self.law.repeats
 
     def changed(

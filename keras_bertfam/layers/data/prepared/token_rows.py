@@ -1,4 +1,4 @@
-"""Rows of prepared corpora, laid out as those of documents are."""
+"""Rows of prepared corpora, in the same layout as rows of documents."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,14 +16,13 @@ Read = dict[str, TFTensor]
 
 @dataclasses.dataclass(frozen=True)
 class TokenRows:
-    """The way in which a kind of rows is made of a prepared corpus.
+    """How a kind of rows is made from a prepared corpus.
 
     Args:
         kind: `RowKind`. What is read.
-        lay_out: callable from what is read, see `BatchSource.read`, and a seed to rows.
-            Works in a graph.
-        partners: see `BatchSource`.
-        both_directions: see `BatchSource`.
+        lay_out: function of what `BatchSource.read` gives and a seed, to rows. Works
+            in a graph.
+        partners, both_directions: see `BatchSource`.
     """
 
     kind: RowKind
@@ -35,7 +34,7 @@ class TokenRows:
 def blocks(
     found: Read, start_token_id: int | None, end_token_id: int | None, pad_token_id: int
 ) -> Read:
-    """Put blocks between special tokens, as `PackSentences` makes them.
+    """Put blocks between special tokens, as `PackSentences` does.
 
     Args:
         found: what `BatchSource.read` gives.
@@ -65,7 +64,7 @@ def blocks(
 
 
 def texts_in(found: Read) -> TFRagged:
-    """Take the tokens of rows, or of the sequences in them, ragged `(batch, None)`.
+    """Take the tokens of rows, or of their sequences, as ragged `(batch, None)`.
 
     Args:
         found: what `BatchSource.read` gives.

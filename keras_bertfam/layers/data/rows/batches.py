@@ -1,4 +1,4 @@
-"""Batches of rows: by tokens, by length, and of rows that several examples share."""
+"""Batches of rows: by tokens, by length, and with several examples in a row."""
 
 import numbers
 from collections.abc import Callable, Sequence
@@ -19,22 +19,21 @@ from keras_bertfam.types import TFDataset, TFRagged, TFTensor
 class BatchByTokens:
     """Batches rows up to a number of tokens: use it with `Dataset.apply`.
 
-    In place of `Dataset.batch`, for rows that are of unequal length, such as
-    DOC-SENTENCES and SENTENCE-PAIR: a batch takes rows while their tokens,
-    padding excluded, fit. The number of rows differs from batch to batch, and a
-    loss that divides by the number of masked tokens makes that harmless. A
-    compiler of fixed shapes (JAX, `jit_compile`) compiles each number of rows
-    anew.
+    It replaces `Dataset.batch` for rows with different numbers of tokens, such as
+    DOC-SENTENCES and SENTENCE-PAIR. A batch takes rows while their tokens, without
+    padding, fit. So batches differ in their number of rows. That is harmless for a loss
+    that divides by the number of masked tokens. A compiler of fixed shapes (JAX,
+    `jit_compile`) compiles anew for each number of rows.
 
     Args:
         tokens_per_batch: int. The most tokens in a batch.
-        drop_remainder: bool. Whether to leave out the last batch, which is
-            usually smaller. Defaults to `False`.
+        drop_remainder: bool. Whether to skip the last batch, which is usually smaller.
+            Defaults to `False`.
 
     Returns:
-        Called on a `tf.data.Dataset` of dicts of dense tensors that have a
-        bool `padding_mask` of shape `(length,)`, a dataset of dicts with a batch
-        axis of varying length.
+        Called on a `tf.data.Dataset` of dicts of dense tensors with a bool
+        `padding_mask` of shape `(length,)`, a dataset of dicts with a batch axis of
+        varying length.
 
     Raises:
         ValueError: If `tokens_per_batch` is less than the length of a row, or
@@ -87,7 +86,7 @@ class BatchByTokens:
         rows = tf.nest.map_structure(lambda *x: tf.concat(x, 0), state, new)
         lengths = tf.reduce_sum(tf.cast(rows["padding_mask"], tf.int32), 1)
         starts = block_starts(tf.maximum(lengths, 1), self.tokens_per_batch)
-        # The last batch is open until a row comes that doesn't fit.
+        # The last batch stays open until a row comes that doesn't fit.
         still_open = ~last | self.drop_remainder
         closed = tf.size(starts) - tf.cast(still_open & (tf.size(starts) > 0), tf.int32)
         bounds = tf.concat([starts, tf.shape(lengths)], 0)[: closed + 1]
@@ -96,7 +95,7 @@ class BatchByTokens:
 
 
 def _slices(rows, bounds):
-    """Make a dataset of the rows between each two bounds."""
+    """Make a dataset with an element for the rows between each two bounds."""
     pairs = tf.data.Dataset.from_tensor_slices((bounds[:-1], bounds[1:]))
     return pairs.map(
         lambda start, stop: tf.nest.map_structure(lambda x: x[start:stop], rows)
@@ -106,11 +105,10 @@ def _slices(rows, bounds):
 @checked
 @as_written
 def full_batches(dataset: TFDataset, batch_size: int) -> TFDataset:
-    """Fill smaller batches up with rows of zeros, for devices that share each batch.
+    """Fill up smaller batches with rows of zeros, for devices that share each batch.
 
-    For held-out data, whose last batch may have fewer rows than there are devices, as
-    `keras.distribution` needs rows for each. Rows of zeros have no tokens, and weights
-    of zero.
+    `keras.distribution` needs at least one row for each device. The last batch of
+    held-out data can have fewer. A row of zeros has no tokens, and weight 0.
 
     Args:
         dataset: `tf.data.Dataset` of batches of up to `batch_size` rows, with weights
@@ -142,7 +140,7 @@ def full_batches(dataset: TFDataset, batch_size: int) -> TFDataset:
     return dataset.map(fill)
 
 
-# From featurised chunks of examples, and a seed, to batches.
+# A function of preprocessed chunks of examples and a seed that makes batches.
 Batcher: TypeAlias = Callable[[TFDataset, TFTensor], TFDataset]
 
 _LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96)
@@ -151,10 +149,10 @@ _LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96)
 def checked_buckets(
     buckets: Sequence[int] | None, sequence_length: int
 ) -> list[int] | None:
-    """Give lengths that rows are padded to as a list; `None` as it is.
+    """Check the lengths to which rows are padded; return them as a list, or `None`.
 
     Raises:
-        ValueError: for anything but whole numbers from 1 to `sequence_length`.
+        ValueError: unless all are whole numbers from 1 to `sequence_length`.
     """
     if buckets is None:
         return None
@@ -169,11 +167,11 @@ def checked_buckets(
 
 
 def length_buckets(buckets: Sequence[int] | None, sequence_length: int) -> list[int]:
-    """List the lengths that rows are padded to, ascending, `sequence_length` last.
+    """List the lengths to which rows are padded, ascending, `sequence_length` last.
 
     Args:
-        buckets: what `checked_buckets` gives; `None` for 8, 12, 16, 24, 32, 48, 64, 96
-            and every multiple of 64 from there.
+        buckets: what `checked_buckets` gives. `None` stands for 8, 12, 16, 24, 32, 48,
+            64, 96, and from there every multiple of 64.
         sequence_length: int.
     """
     if buckets is None:
@@ -183,7 +181,7 @@ def length_buckets(buckets: Sequence[int] | None, sequence_length: int) -> list[
 
 
 def every_length(sequence_length: int) -> list[int]:
-    """List the lengths that rows are padded to where none is compiled for itself."""
+    """List the lengths to which rows are padded if nothing is compiled for a length."""
     return sorted(
         {*length_buckets(None, sequence_length), *range(8, sequence_length, 8)}
     )
@@ -192,16 +190,16 @@ def every_length(sequence_length: int) -> list[int]:
 def pad_rows(
     example: tuple[Any, Any, Any], buckets: list[int], pad_token_id: int
 ) -> tuple[Any, Any, Any]:
-    """Pad the ragged parts of a batch to the least bucket that they fit in.
+    """Pad the ragged parts of a batch to the least bucket in which they fit.
 
     Args:
-        example: `(x, y, sample_weight)` with a dict `x`, all of tensors with a
-            batch axis, dense or ragged in the last one.
+        example: `(x, y, sample_weight)` with a dict `x`. All tensors have a batch axis,
+            and are dense or have a ragged last axis.
         buckets: what `length_buckets` gives.
-        pad_token_id: int. What `token_ids` are padded with; all else with 0.
+        pad_token_id: int. Padding of `token_ids`; other parts are padded with 0.
 
     Returns:
-        The same of dense tensors; `x` with a bool `padding_mask` besides.
+        The same with dense tensors; `x` has a bool `padding_mask` in addition.
     """
     x, y, weights = example
     padded = {name: _pad(value, buckets) for name, value in x.items()}
@@ -243,7 +241,7 @@ def batches_by_length(chunks: TFDataset, batch_size: int, seed: TFTensor) -> TFD
 def batch_by_length(
     example: tuple[Any, Any, Any], batch_size: int, seed: TFTensor
 ) -> TFDataset:
-    """Cut many rows into batches of like length, in random order.
+    """Cut many rows into batches of rows of similar length, in random order.
 
     Args:
         example: `(x, y, sample_weight)` as for `pad_rows`, of any number of rows.
@@ -252,7 +250,7 @@ def batch_by_length(
         seed: integer tensor of shape `(2,)`.
 
     Returns:
-        A `tf.data.Dataset` of such examples with `batch_size` rows.
+        A `tf.data.Dataset` of examples with `batch_size` rows.
     """
     order = tf.argsort(row_lengths(example[0]["token_ids"]), stable=True)
     missing = -tf.size(order) % batch_size
@@ -285,11 +283,11 @@ _SHUFFLED_ROWS = 1024
 def rows_for(
     count: int, lengths: TFTensor, row_length: int, max_sequences: int | None
 ) -> int:
-    """Estimate how many rows hold so many sequences, at least one.
+    """Estimate how many rows are needed for a number of sequences, at least one.
 
     Args:
-        count: int. Sequences.
-        lengths: int tensor of shape `(n,)`, of a sample of them.
+        count: int. The number of sequences.
+        lengths: int tensor of shape `(n,)`, the lengths of a sample of them.
         row_length: int.
         max_sequences: int or `None`. The most sequences in a row.
 
@@ -310,11 +308,11 @@ def packed_batches(
     Args:
         sequences: `tf.data.Dataset` that `PackSequences` takes.
         packing: `PackSequences`.
-        batch_size: int. Rows; empty ones fill up the last batch.
+        batch_size: int. Rows of a batch; empty rows fill up the last one.
         seed: integer tensor of shape `(2,)`.
 
     Returns:
-        A `tf.data.Dataset` of dicts as `packing` gives, with a batch axis.
+        A `tf.data.Dataset` of the dicts that `packing` gives, with a batch axis.
     """
     rows = shuffle(sequences.apply(packing), _SHUFFLED_ROWS, seed)
     return rows.batch(batch_size).map(
@@ -325,13 +323,13 @@ def packed_batches(
 def fill_up(
     batch: dict[str, TFTensor], batch_size: int, pad_token_id: int
 ) -> dict[str, TFTensor]:
-    """Fill a batch up with empty rows: ids of padding, and all else 0.
+    """Fill up a batch with empty rows: padding ids, and 0 in other parts.
 
     Args:
         batch: dict of tensors `(up to batch_size, ...)`.
         batch_size: int.
-        pad_token_id: int. What parts are filled with whose names end with
-            `"token_ids"` or `"target_ids"`.
+        pad_token_id: int. The id for parts whose names end with `"token_ids"` or
+            `"target_ids"`.
 
     Returns:
         A dict of tensors `(batch_size, ...)`.

@@ -1,4 +1,4 @@
-"""Kinds of training rows made of documents, which text preprocessors are made of."""
+"""Kinds of training rows that text preprocessors make from documents."""
 
 import dataclasses
 from typing import ClassVar
@@ -46,7 +46,7 @@ class BatchOptions:
             self.batch_size = checked_batch_size(self.batch_size)
         elif self.batch_size is not None:
             raise ValueError(
-                "Expected `batch_size` or `tokens_per_batch`. Received: "
+                "One of `batch_size` and `tokens_per_batch` must be given. Received: "
                 f"batch_size={self.batch_size}, "
                 f"tokens_per_batch={self.tokens_per_batch}."
             )
@@ -59,20 +59,20 @@ class BatchOptions:
 
     @property
     def drops(self) -> bool:
-        """bool: whether a pass leaves out a last batch that isn't full."""
+        """bool: whether a pass skips a last batch that isn't full."""
         return self.training if self.drop_remainder is None else self.drop_remainder
 
     @property
     def rows(self) -> int:
-        """int: the `batch_size`, of options without `tokens_per_batch`."""
+        """int: the `batch_size`, for options without `tokens_per_batch`."""
         return checked_batch_size(self.batch_size)
 
 
 class Rows:
-    """Base of the kinds of rows: from documents to batches, from texts to rows.
+    """Base of the kinds of rows: makes batches from documents, and rows from texts.
 
-    A subclass says in `prepare` what can be done once for all passes, and in
-    `of_pass` which rows a pass has.
+    A subclass does in `prepare` what can be done once for all passes, and makes in
+    `of_pass` the rows of one pass.
 
     Args:
         tokenizer: a tokenizer layer with its vocabulary.
@@ -85,7 +85,7 @@ class Rows:
     """
 
     packings: ClassVar[tuple[str, ...]] = ()
-    # What to do about text that fills no batch.
+    # The error's advice if the text fills no batch.
     advice: ClassVar[str] = "give more text, or a smaller `batch_size`"
 
     def __init__(
@@ -101,14 +101,14 @@ class Rows:
         self.end_token_id = end_token_id
 
     def prepare(self, documents: TFDataset, options: BatchOptions) -> TFDataset:
-        """Do what draws nothing, and so is the same for all passes.
+        """Do the part that draws nothing, and so is the same for all passes.
 
         Args:
-            documents: `tf.data.Dataset` of scalar strings, or what this has given.
+            documents: `tf.data.Dataset` of scalar strings, or what this method gave.
             options: `BatchOptions`.
 
         Raises:
-            ValueError: for an option that these rows have no use for.
+            ValueError: for an option that these rows don't have.
         """
         raise TypeError(f"{type(self).__name__} must define `prepare`.")
 
@@ -120,22 +120,22 @@ class Rows:
         Args:
             prepared: what `prepare` gives.
             options: `BatchOptions`.
-            seed: int64 tensor of shape `(2,)`: that of the pass.
+            seed: int64 tensor of shape `(2,)`, the seed of the pass.
         """
         return prepared
 
     def token_rows(self, options: BatchOptions) -> TokenRows:
-        """Describe how rows are made of a prepared corpus.
+        """Describe how rows are made from a prepared corpus.
 
         Args:
             options: `BatchOptions`.
 
         Raises:
             ValueError: for a packing that a prepared corpus can't have, and for
-                rows of other documents only.
+                kinds of rows that can't be made from one.
         """
         raise ValueError(
-            "`documents` must be a `tf.data.Dataset` of texts where rows are "
+            "`documents` must be a `tf.data.Dataset` of texts for rows of the kind "
             f"{type(self).__name__}. Received: a prepared corpus."
         )
 
@@ -151,8 +151,8 @@ class Rows:
         Args:
             prepared: what `prepare` gives.
             options: `BatchOptions`.
-            order_seed: int64 tensor of shape `(2,)`: of the order of the rows.
-            rows_seed: int64 tensor of shape `(2,)`: of what they are.
+            order_seed: int64 tensor of shape `(2,)`, the seed of the rows' order.
+            rows_seed: int64 tensor of shape `(2,)`, the seed of their contents.
         """
         rows = self.of_pass(prepared, options, rows_seed)
         if options.training and options.shuffle_buffer:
@@ -164,7 +164,7 @@ class Rows:
         return self.not_empty(rows, options)
 
     def not_empty(self, batches: TFDataset, options: BatchOptions) -> TFDataset:
-        """Make a pass without a batch fail."""
+        """Make a pass without any batch raise an error."""
         return not_empty(
             batches,
             f"`documents` must fill at least one batch: {self.advice}. Received: "
@@ -176,17 +176,17 @@ class Rows:
     def complete(
         self, batch: dict[str, TFTensor], seed: TFTensor
     ) -> dict[str, TFTensor]:
-        """Do what is left for a batch, by a seed of its own. Works in a graph."""
+        """Do the rest for a batch, with the batch's seed. Works in a graph."""
         return batch
 
     def lay_out(
         self, tokens: TFRagged, length: int | None = None
     ) -> dict[str, TFTensor]:
-        """Lay a text in each row out, cut to `sequence_length`. Works in a graph.
+        """Lay out one text in each row, cut to `sequence_length`. Works in a graph.
 
         Args:
             tokens: ragged int32 tensor `(batch, None)`.
-            length: int, or `None` for that of the longest row.
+            length: int, or `None` for the length of the longest row.
 
         Returns:
             A dict of `token_ids`, int32 `(batch, length)`, and `padding_mask`, bool.
@@ -199,7 +199,7 @@ class Rows:
         return {"token_ids": dense, "padding_mask": tf.reshape(inside, tf.shape(dense))}
 
     def _budget(self):
-        """Count the tokens of a row beside the special ones."""
+        """Count the tokens that a row holds besides special tokens."""
         specials = (self.start_token_id, self.end_token_id)
         return self.sequence_length - sum(token is not None for token in specials)
 
@@ -212,10 +212,10 @@ class Rows:
         return ragged.concat([*start, tokens, *end])
 
     def check_packing(self, packing: str | None) -> str:
-        """Check the name of a packing; `None` is the default.
+        """Check the name of a packing; `None` stands for the default.
 
         Raises:
-            ValueError: for another name than those of `packings`.
+            ValueError: for a name that isn't in `packings`.
         """
         packing = packing or self.packings[0]
         if packing not in self.packings:
@@ -226,21 +226,22 @@ class Rows:
 
 
 class PackedRows(Rows):
-    """Sentences packed into blocks, see `PackSentences`, or texts of their own.
+    """Sentences packed into blocks, see `PackSentences`, or whole texts.
 
-    With `packing="best_fit"` each element of the documents is a sequence of its own,
-    `[start] text [end]`, and rows hold as many as fit: see `PackSequences`. A text that
-    is longer than a row is cut into pieces, each a sequence. `sequence_ids` are there.
+    With `packing="best_fit"` each document is a sequence, `[start] text [end]`, and
+    rows hold as many sequences as fit: see `PackSequences`. A text that is longer than
+    a row is cut into pieces, and each piece is a sequence. These rows always have
+    `sequence_ids`.
 
     Args:
         tokenizer: see `Rows`.
         sequence_length: see `Rows`.
         start_token_id: see `Rows`.
         end_token_id: see `Rows`.
-        packing: `"full"` (FULL-SENTENCES), `"doc"` (DOC-SENTENCES) or `"best_fit"`:
-            what `packing` is by default. Defaults to `"full"`.
-        sequence_ids: bool. Whether blocks tell their documents apart. Defaults to
-            `False`.
+        packing: `"full"` (FULL-SENTENCES), `"doc"` (DOC-SENTENCES) or `"best_fit"`: the
+            packing if the options name none. Defaults to `"full"`.
+        sequence_ids: bool. Whether blocks number the documents of their tokens.
+            Defaults to `False`.
     """
 
     packings: ClassVar[tuple[str, ...]] = ("full", "doc", "best_fit")
@@ -262,7 +263,7 @@ class PackedRows(Rows):
         if is_prepared(documents):
             if options.packing is not None or not options.break_lines:
                 raise ValueError(
-                    "`packing` and `break_lines` are arguments of `pack` where "
+                    "`packing` and `break_lines` must be given to `pack` if "
                     "`documents` are packed already. Received: packing="
                     f"{options.packing!r}, break_lines={options.break_lines}."
                 )
@@ -299,7 +300,7 @@ class PackedRows(Rows):
         return TokenRows(kind, lay_out)
 
     def shared_rows(self) -> TokenRows:
-        """Describe what `token_rows` does, for texts that share rows."""
+        """Describe what `token_rows` describes, for texts that share rows."""
         budget = self._budget()
         around = self.sequence_length - budget
         costs = tuple(range(around, self.sequence_length + 1))
@@ -317,7 +318,7 @@ class PackedRows(Rows):
         )
 
     def _sequences(self, texts):
-        """Put texts, or pieces of long ones, between special tokens."""
+        """Put texts, or pieces of long texts, between special tokens."""
         lines, text = tokenize_sentences(self.tokenizer, texts, break_lines=False)
         lengths = tf.math.segment_sum(tf.cast(lines.row_lengths(), tf.int32), text)
         sizes, _ = cut(lengths, self._budget())
@@ -326,7 +327,7 @@ class PackedRows(Rows):
 
 
 class SummarizedRows(PackedRows):
-    """Rows that one vector is made of: no sequences that are told apart share one."""
+    """Rows for one vector each: a row never holds several separate sequences."""
 
     packings: ClassVar[tuple[str, ...]] = ("doc", "full")
 

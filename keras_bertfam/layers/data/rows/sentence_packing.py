@@ -14,8 +14,8 @@ from keras_bertfam.layers.data.prepared.token_rows import blocks
 from keras_bertfam.tokenizers.texts import check_documents
 from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
 
-# What texts tokenised together have at most, unless it is one: it takes some hundred
-# times as much memory.
+# The most bytes of texts that are tokenised together; a single text may be longer.
+# Tokenising takes some hundred times as much memory.
 _BYTES_AT_ONCE = 1 << 20
 
 
@@ -23,9 +23,9 @@ _BYTES_AT_ONCE = 1 << 20
 class PackSentences:
     """Packs the sentences of documents into blocks: use it with `Dataset.apply`.
 
-    A block is `[start] sentences [end]`, padded, or without either token. It takes
-    sentences while they fit. A sentence longer than a block is cut into pieces, so
-    no text is lost.
+    A block is `[start] sentences [end]`, padded; either token can be left out. It takes
+    sentences while they fit. A sentence longer than a block is cut into pieces, so no
+    text is lost.
 
     Args:
         tokenizer: a tokenizer layer. Called on a batch of strings in a graph,
@@ -34,19 +34,18 @@ class PackSentences:
         start_token_id: int or `None`. The id that begins each block. Defaults to
             `None`: blocks begin with text.
         end_token_id: int or `None`. The id that ends each block, and the separator
-            that goes between documents. Defaults to `None`: blocks end with text,
-            and nothing is between documents.
+            between documents. Defaults to `None`: blocks end with text, and documents
+            follow each other without a separator.
         pad_token_id: int. Defaults to `0`.
-        cross_documents: bool. `True` packs FULL-SENTENCES: blocks go on into
-            the next document, with one more separator between the two. `False`
-            packs DOC-SENTENCES: a block ends with its document. Defaults to
-            `True`.
+        cross_documents: bool. `True` packs FULL-SENTENCES: a block goes on with the
+            next document after a separator. `False` packs DOC-SENTENCES: a block ends
+            with its document. Defaults to `True`.
         sentence_end_id: int or `None`. An id put at the end of each sentence.
-        sequence_ids: bool. Whether blocks tell which document of the block each
-            token belongs to. Defaults to `False`.
+        sequence_ids: bool. Whether `sequence_ids` number the documents of a block.
+            Defaults to `False`.
         break_lines: bool. See `split_sentences`. Defaults to `True`.
-        documents_at_once: int. The most that are tokenised together. Defaults to
-            `1024`.
+        documents_at_once: int. The most documents that are tokenised together. Defaults
+            to `1024`.
 
     Returns:
         Called on a `tf.data.Dataset` of scalar strings, a dataset of dicts of
@@ -83,8 +82,8 @@ class PackSentences:
         specials = sum(x is not None for x in (start_token_id, end_token_id))
         if sequence_length < 1 + specials:
             raise ValueError(
-                f"`sequence_length` must be at least {1 + specials}, for a token "
-                f"beside {specials} special ones. Received: {sequence_length}."
+                f"`sequence_length` must be at least {1 + specials}, for one token "
+                f"and {specials} special tokens. Received: {sequence_length}."
             )
         self.tokenizer = tokenizer
         self.sequence_length = sequence_length
@@ -142,7 +141,7 @@ class PackSentences:
             self._budget,
             None if self.cross_documents else document,
         )
-        # The last block is open until something comes that doesn't fit.
+        # The last block stays open until a unit comes that doesn't fit.
         closed = tf.size(starts) - tf.where(last, 0, tf.minimum(tf.size(starts), 1))
         bounds = tf.concat([starts, [tf.size(lengths)]], 0)
         token_bounds = tf.gather(tf.cumsum(tf.pad(lengths, [[1, 0]])), bounds)
@@ -151,7 +150,7 @@ class PackSentences:
         return (tokens[token:], lengths[unit:], document[unit:], seen), rows
 
     def _separate(self, tokens, lengths, document):
-        """Put a separator, a unit of its own, before each document but the first."""
+        """Put a separator, as a unit, before each document except the first."""
         first = tf.concat([document[:1] > 0, document[1:] != document[:-1]], 0)
         rows = ragged.from_lengths(tokens, lengths)
         counts = tf.cast(first, tf.int32)
@@ -166,7 +165,7 @@ class PackSentences:
         return tokens, ragged.keep(both, keep), ragged.keep(owners, keep)
 
     def _blocks(self, tokens, lengths, document, bounds):
-        """Lay the tokens between `bounds`, the first of them 0, out in rows."""
+        """Lay out the tokens between `bounds`, the first of which is 0, in rows."""
 
         def rows(values, fill):
             parts = tf.RaggedTensor.from_row_splits(
@@ -189,15 +188,20 @@ class PackSentences:
 
 
 def cut(lengths: TFTensor, budget: int) -> tuple[TFTensor, TFTensor]:
-    """Cut what is longer than a budget into pieces, all but the last as long.
+    """Cut sequences that are longer than a budget into pieces.
+
+    All pieces of a sequence except the last are as long as the budget.
 
     Args:
         lengths: int32 tensor of shape `(n,)`.
         budget: int.
 
     Returns:
-        Int32 tensors of shape `(pieces,)`: their lengths, and what each is a piece of.
+        Int32 tensors of shape `(pieces,)`: the pieces' lengths, and the number of the
+        sequence that each is a piece of.
     """
+    # Example: lengths 3, 7 and a budget of 3 give pieces of 3, 3, 3, 1 tokens, of the
+    # sequences 0, 1, 1, 1.
     counts = -(-lengths // budget)
     whole = tf.repeat(tf.range(tf.size(lengths)), counts)
     index = tf.ragged.range(counts).flat_values
@@ -206,7 +210,7 @@ def cut(lengths: TFTensor, budget: int) -> tuple[TFTensor, TFTensor]:
 
 @as_written
 def batches_of_texts(documents: TFDataset, count: int) -> TFDataset:
-    """Batch texts to tokenise, bounded by their number and size.
+    """Batch texts for a tokenizer; their number and size are limited.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings.
@@ -236,12 +240,12 @@ def whole_texts(
     """Batch whole texts, for `packing="best_fit"` and others.
 
     Raises:
-        ValueError: where lines are to be left whole, which says nothing of these.
+        ValueError: for `break_lines=False`, which has no meaning for whole texts.
     """
     if not break_lines:
         raise ValueError(
-            f'`break_lines` must be `True` with packing="{packing}", whose sequences '
-            "are whole texts. Received: break_lines=False."
+            f'`break_lines` must be `True` with packing="{packing}", which packs whole '
+            "texts. Received: break_lines=False."
         )
     return batches_of_texts(documents, 1024)
 
@@ -254,14 +258,15 @@ def block_starts(
     Args:
         lengths: int32 tensor of shape `(n,)`, each in [1, `budget`].
         budget: int. The most tokens in a block.
-        document: int32 tensor of shape `(n,)`, ascending, or `None`: blocks
-            that may not cross documents.
+        document: int32 tensor of shape `(n,)`, ascending: each unit's document, for
+            blocks that end with their document. `None`: blocks cross documents.
 
     Returns:
         An int32 tensor of shape `(blocks,)`.
     """
-    # Example: lengths 3, 2, 4, 1, 2 and a budget of 5. The blocks after those that
-    # begin with each would begin with [2, 3, 4, 5, 5]; from 0 on, these are 0, 2, 4.
+    # Example: lengths 3, 2, 4, 1, 2 and a budget of 5. A block that begins at unit 0
+    # holds 3 + 2 tokens, so the next begins at 2. For each unit the next block begins
+    # at 2, 3, 4, 5, 5. From 0 on, blocks begin at 0, 2, 4.
     ends = tf.cumsum(lengths)
     following = tf.searchsorted(ends, ends - lengths + budget, side="right")
     if document is not None:
@@ -271,10 +276,10 @@ def block_starts(
 
 
 def follow_pointers(following: TFTensor, first: int | TFTensor) -> TFTensor:
-    """Return `first`, what follows it, what follows that, and so on to the end.
+    """Follow pointers from `first` on to the end, and return all elements visited.
 
-    By doubling: with the first m elements and the jump over m elements, the
-    next m elements are the jumps of the first.
+    The number of known elements doubles in each turn: the jump over `m` elements,
+    applied to the first `m`, gives the next `m`.
 
     Args:
         following: int32 tensor of shape `(n,)`. `following[i]` is greater than
@@ -301,11 +306,11 @@ def follow_pointers(following: TFTensor, first: int | TFTensor) -> TFTensor:
 
 
 def not_empty(dataset: TFDataset, message: str) -> TFDataset:
-    """Make a pass over `dataset` fail where it ends without any element.
+    """Make a pass over `dataset` raise an error if it ends without any element.
 
     Args:
         dataset: `tf.data.Dataset` of dense tensors.
-        message: string. What `tf.errors.InvalidArgumentError` says.
+        message: string. The message of the `tf.errors.InvalidArgumentError`.
 
     Returns:
         A `tf.data.Dataset` with the same elements.

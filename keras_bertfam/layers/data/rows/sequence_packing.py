@@ -1,4 +1,4 @@
-"""Packing of sequences of uneven length into rows that they fill."""
+"""Packing of sequences of different lengths into full rows."""
 
 import tensorflow as tf
 
@@ -13,23 +13,25 @@ from keras_bertfam.types import TFDataset, TFRagged, TFTensor
 class PackSequences:
     """Packs whole sequences into rows, best fit: use it with `Dataset.apply`.
 
-    A row takes the longest sequences that still fit. What doesn't fill rows waits in a
-    buffer for what comes, so that of sentences less than 1 % is padding. What comes out
-    depends on what comes in alone; the order of sequences changes.
+    A row takes the longest sequences that still fit. Sequences that don't fill a row
+    wait in a buffer for later ones. Rows packed from sentences have less than 1 %
+    padding. The order of sequences changes, but the output depends on nothing except
+    the input.
 
     Args:
-        row_length: int. Tokens in a row. A sequence has 1 to so many.
+        row_length: int. Tokens of a row, and the most tokens of a sequence.
         max_sequences: int or `None`. The most sequences in a row. `None` means as many
-            as fit; then the rows have no parts of one value for each sequence.
-        pad_token_id: int. What fills `token_ids`; all else is filled with 0. Defaults
-            to `0`.
-        buffer_size: int. How many sequences wait at most for others to fill their
-            rows. Defaults to `1024`.
+            as fit; then rows can't have parts with one value for each sequence.
+        pad_token_id: int. Padding of `token_ids`; other parts are padded with 0.
+            Defaults to `0`.
+        buffer_size: int. The most sequences that wait in the buffer. Defaults to
+            `1024`.
 
     Returns:
-        Called on a `tf.data.Dataset` of batches of sequences, best of a thousand or
-        more, each a dict of ragged tensors `(batch, None)` of the same row lengths, and
-        of dense ones with a batch axis, a dataset of rows. A row is a dict with
+        Called on a `tf.data.Dataset` of batches of sequences, a dataset of rows. A
+        batch is a dict of ragged tensors `(batch, None)` with equal row lengths, and of
+        dense tensors with a batch axis. Batches of a thousand or more sequences work
+        best. A row is a dict with
 
         - each ragged part, `(row_length,)`;
         - `sequence_ids`, int32 `(row_length,)`: 1, 2, ... and 0 at padding;
@@ -39,7 +41,7 @@ class PackSequences:
           `sequence_mask`, bool `(max_sequences,)`.
 
     Raises:
-        ValueError: for an argument out of its range, or data that isn't ragged.
+        ValueError: for an argument out of its range, or data without ragged tensors.
         tf.errors.InvalidArgumentError: while iterating, for a sequence that is empty or
             longer than a row.
 
@@ -80,7 +82,7 @@ class PackSequences:
         token_wise = _ragged_names(spec)
         if not token_wise:
             raise ValueError(
-                "The data must be dicts with ragged tensors. "
+                "`batches` must be a dataset of dicts with ragged tensors. "
                 f"Received: element_spec={spec}."
             )
         chunks = batches.map(lambda batch: (_flat(batch, token_wise), False))
@@ -115,7 +117,7 @@ class PackSequences:
         row, room, counts = best_fit(
             lengths, self.row_length, room_to_wait, self.max_sequences
         )
-        # The fullest rows leave, until no more sequences wait than may.
+        # The fullest rows leave until few enough sequences wait.
         surplus = tf.size(lengths) - room_to_wait
         leaving = tf.searchsorted(tf.cumsum(counts), surplus[None])[0] + 1
         full = tf.reduce_sum(tf.cast(room == 0, tf.int32))
@@ -130,12 +132,12 @@ class PackSequences:
     def lay_out(
         self, sequences: dict[str, TFTensor | TFRagged], row: TFTensor
     ) -> dict[str, TFTensor]:
-        """Lay sequences out in rows that they are known to fit into.
+        """Lay out sequences in given rows, into which they must fit.
 
         Args:
             sequences: dict of tensors, as in a batch of the call.
-            row: int32 tensor of shape `(sequences,)`: the row of each, ascending, of
-                rows from 0 that all have one.
+            row: int32 tensor of shape `(sequences,)`: the row of each sequence. Rows
+                ascend from 0 without gaps.
 
         Returns:
             See the call, with an axis of rows.
@@ -144,12 +146,12 @@ class PackSequences:
         return self._rows(_flat(sequences, token_wise), row, row[-1] + 1, token_wise)
 
     def _rows(self, parts, row, count, token_wise):
-        """Lay sequences out in rows.
+        """Lay out sequences in rows.
 
         Args:
-            parts: dict of what is packed, in the order of the rows.
-            row: int32 tensor of shape `(sequences,)`: the row of each, ascending.
-            count: int32 scalar: how many rows there are.
+            parts: dict of the sequences' parts, in the order of the rows.
+            row: int32 tensor of shape `(sequences,)`: each sequence's row, ascending.
+            count: int32 scalar: the number of rows.
             token_wise: list of the names of token-wise parts.
         """
         # Example: sequences [11 12] [13 14] [15], row = [0, 0, 1] and rows of 5 give
@@ -194,11 +196,12 @@ def best_fit(
     spare: int | TFTensor = 0,
     max_sequences: int | None = None,
 ) -> tuple[TFTensor, TFTensor, TFTensor]:
-    """Assign sequences to rows, the longest first, each row at a time one.
+    """Assign sequences to rows, the longest first.
 
-    At each turn, every row takes the longest sequence left that fits and that no row
-    with more room has taken. There are at first as many rows as could be full. What
-    fits nowhere gets new ones, but for the last `spare` sequences.
+    In each turn every row takes one sequence: the longest one left that fits, and that
+    no row with more room has taken. At first as many rows are open as the tokens could
+    fill. If nothing fits any more, new rows are opened, unless only `spare` sequences
+    are left.
 
     Args:
         lengths: int32 tensor of shape `(n,)`, each in [1, `row_length`].
@@ -207,28 +210,29 @@ def best_fit(
         max_sequences: int or `None`. The most sequences in a row.
 
     Returns:
-        Int32 tensors: the row of each sequence, of shape `(n,)`, the number of rows
-        for what is left; and of the rows, the fullest first, how much room each has and
-        how many sequences.
+        Three int32 tensors. Of shape `(n,)`: each sequence's row; sequences without a
+        row have the number of rows. Of shape `(rows,)`, the fullest row first: the room
+        that is left in each row, and its number of sequences.
     """
     # Example: lengths 5, 4, 3, 2, 1 and rows of 8 give rows 0, 1, 0, 1, 1.
-    # There are 15 tokens, so one row is opened, and takes 5 and then 3. Nothing
-    # else fits: a second row is opened, and takes 4, 2 and 1.
+    # There are 15 tokens, so one row is opened. It takes 5 and then 3. Nothing else
+    # fits: a second row is opened, and takes 4, 2 and 1.
     limit = max_sequences or row_length
     lengths, order = tf.math.top_k(lengths, tf.size(lengths))
 
     def rows_for(left):
-        """Count the rows that these could fill, at least one."""
+        """Count the rows that the sequences left could fill, at least one."""
         tokens = tf.reduce_sum(tf.gather(lengths, left))
         filled = tf.maximum(tokens // row_length, tf.size(left) // limit)
         return tf.maximum(filled, tf.sign(tf.size(left)))
 
     def turn(left, _, row, rows, room, counts):
-        # Rows go by their room; one that has its most sequences has none.
+        # Sort rows by their room. A row with the most sequences has no room.
         free, by_room = tf.math.top_k(tf.where(counts < limit, room, 0), tf.size(room))
         rows, room, counts = (tf.gather(x, by_room) for x in (rows, room, counts))
         fitting = tf.searchsorted(-tf.gather(lengths, left), -free)
-        # Of rows that want the same one, each takes the one after the row before.
+        # Several rows can want the same sequence. Then each takes the one after that of
+        # the row before it.
         index = tf.range(tf.size(rows))
         wanted = _running_maximum(fitting - index) + index
         taking = tf.searchsorted(wanted, tf.shape(left))[0]
@@ -263,7 +267,7 @@ def best_fit(
     _, _, row, rows, room, counts = state
     by_room = tf.argsort(room, stable=True)
     rows, room, counts = (tf.gather(x, by_room) for x in (rows, room, counts))
-    # What is left has the number of rows for its row, before and after.
+    # A sequence without a row has the number of rows in its place, also after sorting.
     row = tf.where(row < 0, tf.size(rows), row)
     rank = tf.concat([tf.math.invert_permutation(rows), tf.shape(rows)], 0)
     row = tf.gather(rank, row)
@@ -271,7 +275,7 @@ def best_fit(
 
 
 def _running_maximum(x):
-    """Compute the maximum up to each element, in blocks and then among these."""
+    """Compute the maximum up to each element: within blocks, then across blocks."""
     # Example: 3, 1, 4, 1, 5 give 3, 3, 4, 4, 5.
     size, block = tf.size(x), 32
     lowest = x.dtype.min
@@ -303,7 +307,7 @@ def _ragged_names(spec):
 
 
 def _flat(sequences, token_wise):
-    """Flatten ragged parts to the values of all sequences, beside their `lengths`."""
+    """Flatten ragged parts to the values of all sequences, and add `lengths`."""
     lengths = tf.cast(sequences[token_wise[0]].row_lengths(), tf.int32)
     flat = {
         name: x.flat_values if name in token_wise else x

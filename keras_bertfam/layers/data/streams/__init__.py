@@ -1,1 +1,1 @@
-"""Documents as endless text: one stream, or several side by side."""
+"""Documents as continuous text: one stream, or several side by side."""

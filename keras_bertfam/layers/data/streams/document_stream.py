@@ -28,23 +28,23 @@ from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 class PackStream:
     """Cuts the tokens of all documents into full rows: use it with `Dataset.apply`.
 
-    Rows begin and end anywhere, in the middle of sentences and documents; only the last
-    one may be padded.
+    Rows begin and end anywhere, also in the middle of sentences and documents. Only the
+    last row can have padding.
 
     Args:
         tokenizer: a tokenizer layer. Called on a batch of strings in a graph,
             it gives a ragged tensor of ids.
         row_length: int. Tokens in a row.
-        document_end_id: int or `None`. The id that goes after each document. Defaults
-            to `None`: nothing does.
+        document_end_id: int or `None`. The id after each document. Defaults to `None`:
+            no id.
         pad_token_id: int. Defaults to `0`.
         documents_at_once: int. Defaults to `256`.
 
     Returns:
         Called on a `tf.data.Dataset` of scalar strings, a dataset of dicts of
         `token_ids`, int32 `(row_length,)`; `padding_mask`, bool of that shape; and
-        `sequence_ids`, int32 of that shape: which document of the row each token is
-        of, 1, 2, ..., and 0 at padding.
+        `sequence_ids`, int32 of that shape: 1, 2, ... for the documents of the row, and
+        0 at padding.
 
     Example:
 
@@ -86,7 +86,7 @@ class PackStream:
         return chunks.scan(state, self._step).unbatch()
 
     def _tokens(self, documents):
-        """Take the tokens of documents, and the number of the document of each."""
+        """Give the tokens of documents, and each token's document number."""
         lines, document = tokenize_sentences(self.tokenizer, documents, False)
         lengths = tf.math.segment_sum(tf.cast(lines.row_lengths(), tf.int32), document)
         tokens = tf.RaggedTensor.from_row_lengths(lines.flat_values, lengths)
@@ -123,15 +123,15 @@ class PackStream:
 
 
 class StreamRows(PackedRows):
-    """Documents as one stream, cut into full rows, or packed as `PackedRows` does it.
+    """Documents as one stream that is cut into full rows, or as in `PackedRows`.
 
     Args:
         tokenizer: see `PackedRows`.
         sequence_length: int. Tokens in a row.
-        start_token_id: int or `None`. The id that begins each row that isn't cut out of
-            the stream.
-        end_token_id: int or `None`. The id that ends each of these, and each document
-            of the stream.
+        start_token_id: int or `None`. The id that begins each row of `PackedRows`; rows
+            of the stream have none.
+        end_token_id: int or `None`. The id that ends each row of `PackedRows`, and each
+            document of the stream.
         sequence_ids: see `PackedRows`.
     """
 
@@ -184,21 +184,20 @@ def _without_sequences(row):
 
 
 class CorruptedRows(StreamRows):
-    """Rows of text for a corruption that makes inputs and targets of it.
+    """Rows of text from which a corruption makes inputs and targets.
 
-    With `packing="best_fit"` each element of the documents, or piece of one, is
-    corrupted by itself, anew in each pass, and rows hold as many inputs and targets as
-    fit.
+    With `packing="best_fit"` each document, or each piece of a long one, is corrupted
+    separately, anew in each pass. Rows then hold as many inputs and targets as fit.
 
     Args:
         tokenizer: see `PackedRows`.
         sequence_length: int. Tokens of text.
-        layout: `PairLayout` of what becomes of it.
-        corrupt: callable from ragged ids `(batch, None)` and a seed to what
-            `PairLayout.rows` gives if not padded. With `tight=True`, each is no longer
-            than `rooms` says.
-        rooms: int array `(sequence_length + 1, 2)`: the most tokens of inputs and of
-            targets of a text, by its own from none on.
+        layout: `PairLayout` of inputs and targets.
+        corrupt: function of ragged ids `(batch, None)` and a seed, to the ragged
+            tensors of `PairLayout.rows`. With `tight=True` they are no longer than
+            `rooms` says.
+        rooms: int array `(sequence_length + 1, 2)`: the most tokens of inputs and
+            targets. Row `n` is for texts of `n` tokens.
     """
 
     def __init__(
@@ -223,8 +222,8 @@ class CorruptedRows(StreamRows):
             documents = super().prepare(documents, options)
         if _is_ragged(documents) and options.tokens_per_batch is not None:
             raise ValueError(
-                '`tokens_per_batch` must be `None` with packing="best_fit", whose rows '
-                f"are full. Received: {options.tokens_per_batch}."
+                '`tokens_per_batch` must be `None` with packing="best_fit", which '
+                f"makes full rows. Received: {options.tokens_per_batch}."
             )
         return documents
 
@@ -255,5 +254,5 @@ class CorruptedRows(StreamRows):
 
 
 def _is_ragged(dataset):
-    """Tell whether a dataset is of batches of texts that are to be corrupted."""
+    """Tell whether a dataset has batches of texts that aren't corrupted yet."""
     return isinstance(dataset.element_spec["token_ids"], tf.RaggedTensorSpec)

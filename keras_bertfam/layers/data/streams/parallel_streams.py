@@ -1,4 +1,4 @@
-"""Texts side by side, each continued from batch to batch, for memory."""
+"""Parallel streams of text, each continued from batch to batch, for memory."""
 
 import tensorflow as tf
 
@@ -20,10 +20,10 @@ from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 class ParallelStreams:
     """Lays documents out in parallel streams: use it with `Dataset.apply`.
 
-    Each row of a batch goes on where that row of the batch before was, so that
-    memory of one is of use in the next. A document goes to the stream that is
-    the shortest; no more text is held than the streams differ by. What doesn't
-    fill a batch at the end is dropped.
+    Row `k` of a batch goes on where row `k` of the batch before stopped, so that a
+    model's memory of one batch is useful in the next. A document goes to the shortest
+    stream. Only the text by which streams differ in length is held in memory. Text at
+    the end that doesn't fill a batch is dropped.
 
     Args:
         tokenizer: a tokenizer layer. Called on a batch of strings in a graph,
@@ -32,11 +32,11 @@ class ParallelStreams:
         window: int. Tokens of a row.
         advance: int. How many tokens further the next batch begins.
         end_token_id: int. The id that ends each document.
-        both_directions: bool. Whether the second half of the rows has the
-            documents of the first half, each backwards, its end token first.
+        both_directions: bool. Whether the second half of the rows has the documents of
+            the first half backwards, with the end token first.
         break_lines: bool. See `split_sentences`. Defaults to `True`.
-        documents_at_once: int. The most that are tokenised together. Defaults to
-            `256`.
+        documents_at_once: int. The most documents that are tokenised together. Defaults
+            to `256`.
 
     Returns:
         Called on a `tf.data.Dataset` of scalar strings, a dataset of dicts of
@@ -55,7 +55,7 @@ class ParallelStreams:
     ```
     """
 
-    dtype = tf.int32  # of what is laid out
+    dtype = tf.int32  # of the units
 
     def __init__(
         self,
@@ -92,10 +92,10 @@ class ParallelStreams:
         return chunks.scan(state, self._step).unbatch()
 
     def _tokenize(self, documents):
-        """Cut all documents into units, with their lengths.
+        """Turn documents into units; give these and their number for each document.
 
-        A unit is `4 * id`, and 1 more if a sentence starts there in reading
-        order, 2 more if it does so read backwards.
+        A unit is `4 * id`, plus 1 if a sentence starts with it in reading order, plus 2
+        if a sentence starts with it when read backwards.
         """
         sentences, document = tokenize_sentences(
             self.tokenizer, documents, self.break_lines
@@ -120,7 +120,7 @@ class ParallelStreams:
         if self.both_directions:
             documents = tf.concat([documents, _reverse(documents)], 0)
             rows = tf.concat([rows, rows + streams], 0)
-        # What is open in each row, and then its documents in order.
+        # First the open text of each row, then its new documents in order.
         rows = tf.concat([tf.range(self.batch_size), rows], 0)
         pieces = tf.concat([open_rows, documents], 0)
         pieces = tf.gather(pieces, tf.argsort(rows, stable=True))
@@ -165,7 +165,7 @@ def _shortest_first(lengths, sizes):
 
 
 def _reverse(rows):
-    """Turn each row of a ragged tensor round."""
+    """Reverse each row of a ragged tensor."""
     # Example: [[1, 2, 3], [4, 5]] gives [[3, 2, 1], [5, 4]].
     index = tf.range(tf.size(rows.flat_values, rows.row_splits.dtype))
     begins = tf.gather(rows.row_starts(), rows.value_rowids())
@@ -183,13 +183,13 @@ def join_segments(
 ) -> dict[str, TFTensor]:
     """Cut the windows of parallel streams into XLNet's rows of two segments.
 
-    A row is `[reused tokens, A, end, B, end, start]`, of segments 0, 0, 0, 1, 1
-    and 2. A ends where a sentence does, or anywhere if none does. B is what
-    follows A, or begins with a sentence of another row of the same direction,
-    and has the length that is left.
+    A row is `[reused tokens, A, end, B, end, start]`, with the segments 0, 0, 0, 1, 1
+    and 2. A ends where a sentence ends, or anywhere if no sentence ends in the window.
+    B is the text after A, or begins with a sentence of another row of the same
+    direction. B fills the rest of the row.
 
     Args:
-        batch: dict, what `ParallelStreams` gives, of windows of
+        batch: dict that `ParallelStreams` gives, with windows of
             `sequence_length - 3` tokens.
         reuse_length: int.
         start_token_id: int.
@@ -201,7 +201,8 @@ def join_segments(
         Dict of `token_ids` and `segment_ids`, int32 `(batch, window + 3)`.
     """
     # Example: rows 11 12 13 14 15 and 21 22 23 24 25, `reuse_length` 1, sentences that
-    # start at 14 and 24, end 2 and start 1. The first row, if B comes from the other:
+    # start at 14 and 24, end 2 and start 1. If B comes from the second row, the first
+    # becomes:
     # token_ids     11 12 13  2 24 25  2  1
     # segment_ids    0  0  0  0  1  1  1  2
     # place         -3 -2 -1  0  1  2  3  4
@@ -213,7 +214,7 @@ def join_segments(
     index = tf.range(length)
 
     def choose(allowed, otherwise, seed):
-        """Draw an allowed index of each row, uniformly; `otherwise` where none is."""
+        """Draw an allowed index for each row, uniformly; `otherwise` if none is."""
         scores = random_uniform([rows, length], seed)
         chosen = tf.argmax(tf.where(allowed, scores, -1.0), 1, tf.int32)
         return tf.where(tf.reduce_any(allowed, 1), chosen, otherwise)
@@ -230,7 +231,7 @@ def join_segments(
     begin = choose(tf.gather(starts, other) & (index <= cut), 0, seeds[3])
     begin = tf.where(follows, cut[:, 0], begin)
     source = tf.where(follows, number, other)
-    place = tf.range(-reuse_length, length + 3)[None] - cut  # 0 where A has ended
+    place = tf.range(-reuse_length, length + 3)[None] - cut  # 0 just after A
     at = tf.clip_by_value(begin[:, None] + place - 1, 0, length - 1)
     second = tf.gather(tf.gather(body, source), at, batch_dims=1)
     ids = tf.pad(batch["token_ids"], [[0, 0], [0, 3]])
@@ -246,13 +247,13 @@ def check_continued_options(options: BatchOptions) -> None:
     for name in ("packing", "tokens_per_batch"):
         if (value := getattr(options, name)) is not None:
             raise ValueError(
-                f"`{name}` must be `None` for rows that are full, each continued "
-                f"in the next batch. Received: {value!r}."
+                f"`{name}` must be `None` for full rows that go on in the next batch. "
+                f"Received: {value!r}."
             )
     if options.drop_remainder is False:
         raise ValueError(
-            "`drop_remainder` must be `None` for rows that go on in the next batch, of "
-            "which each batch has as many. Received: False."
+            "`drop_remainder` must be `None` for rows that go on in the next batch: "
+            "all batches have the same number of rows. Received: False."
         )
 
 
@@ -260,7 +261,7 @@ def check_continued(documents: TFDataset, options: BatchOptions) -> TFDataset:
     """Check that documents can be laid out in continued rows, and return them.
 
     Raises:
-        ValueError: for options that make no sense for these, or no documents.
+        ValueError: for options that continued rows can't have, or no documents.
     """
     check_continued_options(options)
     return check_documents(documents)
@@ -319,8 +320,8 @@ class ParallelRows(Rows):
         least = 1 if self.next_rate == 1 else 2
         if streams < least:
             raise ValueError(
-                f"`batch_size` must give at least {least} streams a direction: with "
-                f"next_rate={self.next_rate}, B may come from another one. "
+                f"`batch_size` must give at least {least} streams per direction: with "
+                f"next_rate={self.next_rate}, B can come from another stream. "
                 f"Received: batch_size={options.rows}."
             )
 
@@ -366,7 +367,7 @@ class ParallelRows(Rows):
     def lay_out(
         self, tokens: TFRagged, length: int | None = None
     ) -> dict[str, TFTensor]:
-        """Lay a text in each row out, `[padding, text, end, start]`.
+        """Lay out one text in each row: `[padding, text, end, start]`.
 
         Args:
             tokens: see `Rows.lay_out`.

@@ -1,4 +1,4 @@
-"""Words side by side in both directions, each row continued from batch to batch."""
+"""Parallel streams of words in both directions, continued from batch to batch."""
 
 import tensorflow as tf
 
@@ -13,15 +13,14 @@ from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
 
 class WordStreams(ParallelStreams):
-    """`ParallelStreams` of words as strings, each sentence between its two tokens.
+    """`ParallelStreams` of words as strings; each sentence is in `<S>` and `</S>`.
 
-    Rows of even number run forward; those after them, of odd number, have the same
-    documents backwards.
+    Rows 0, 2, 4, ... run forward. The row after each has the same documents backwards.
 
     Args:
         tokenizer: `ElmoTokenizer`.
         batch_size: int, even. The number of rows.
-        window: int. Words of a row; the one after them is added as the last target.
+        window: int. Words of a row. One more word is added, as the last target.
         break_lines: bool. See `split_sentences`. Defaults to `True`.
 
     Returns:

@@ -79,7 +79,7 @@ def test_a_file_in_a_dataset(tmp_path):
         ("Ada\n\nBabbage\n", r"must not be empty. Received: '' in line 2\."),
         ("Ada\n  \n", "must not be empty. Received: '  ' in line 2"),
         ("", "must not be empty. Received: '' in line 1"),
-        ("a ⟦b⟧\n", "must not have marks"),
+        ("a ⟦b⟧\n", "must not contain marks"),
         ("a " * 33 + "\n", "at most 32 words or characters. .* in line 1"),
     ],
 )

@@ -162,10 +162,10 @@ def test_forms_of_answers():
     for y, message in (
         (["a cat"], "of the answers to 2 questions. Received: .*'a cat'"),
         (None, "of the answers to 2 questions. Received: None"),
-        (["a cat", []], r"none is empty. Received: \[\], of question 1"),
-        (["a cat", [" "]], "none is empty. .* of question 1"),
-        ([{"answer_start": 1}, "b"], "Received: .*answer_start.*, of question 0"),
-        (["a cat", 3], "Received: 3, of question 1"),
+        (["a cat", []], r"none of them empty. Received: \[\], for question 1"),
+        (["a cat", [" "]], "none of them empty. .* for question 1"),
+        ([{"answer_start": 1}, "b"], "Received: .*answer_start.*, for question 0"),
+        (["a cat", 3], "Received: 3, for question 1"),
     ):
         with pytest.raises(ValueError, match=message):
             as_answers(y, 2)

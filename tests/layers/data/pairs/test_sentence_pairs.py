@@ -214,10 +214,10 @@ def test_no_partners_are_pieces_of_the_same_document(at_once):
 
 @pytest.mark.slow
 def test_a_random_segment_needs_another_document():
-    with pytest.raises(tf.errors.InvalidArgumentError, match="two at least"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at least two documents"):
         pair([[[200]], []], 8)
     pieces = tf.data.Dataset.from_tensor_slices(["200", f"{CONTINUES}201"])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="two at least"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at least two documents"):
         list(pieces.apply(PairSegments(numbers, 8, CLS, SEP)))
     assert pair([[[200]]], 8, objective="sop") is not None
 
