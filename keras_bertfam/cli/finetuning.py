@@ -397,8 +397,8 @@ def load_own(
         text, label: its columns.
         validation: a table to validate on, or `None` for a share of `data`.
         share: float, the share of `data` to validate on.
-        limit: int or `None`. The most examples of each. kind: str or `None`, see
-            `load_examples`.
+        limit: int or `None`. The most examples of each.
+        kind: str or `None`, see `load_examples`.
 
     Returns:
         Tuple of two `Examples`.
@@ -432,8 +432,8 @@ def load_parts(
     Args:
         task: `keras_bertfam.datasets.task_data.TaskData`.
         data: folder, or `None` to download.
-        limit: int or `None`. The most examples of each. report: function that takes a
-            line of text. It is told which parts aren't there.
+        limit: int or `None`. The most examples of each.
+        report: function that takes a line of text. It is told which parts are missing.
 
     Returns:
         Tuple of two `Examples` and a dict of others.
