@@ -108,7 +108,7 @@ def test_what_is_finished_is_kept(preset, trainer, tmp_path):
         ("--held-out", "none.txt", "`--held-out` must name existing files"),
         ("--preset", "none", "`--preset` must be a known name"),
         ("--data", "none.csv", "`--data` must name existing files"),
-        ("--set", "preset=other", "--set must leave what `adapt` sets"),
+        ("--set", "preset=other", "--set must not name a setting that `adapt` sets"),
         ("--task", "all-glue", "`--task` must be a single one"),
         ("--set", "stepps=3", "Received: 'stepps'"),
     ],

@@ -169,7 +169,7 @@ def test_a_task_for_each_kind_of_checkpoint(preset, tmp_path):
 def test_mistakes_are_explained_in_a_line(preset, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for arguments, given, message in [
-        ((preset,), "\n", "must have a text"),
+        ((preset,), "\n", "must have at least one text"),
         ((preset,), "a\tb\tc\n", "standard input, line 1: expected a text, or two"),
         ((preset,), "a\nb\tc\n", "`texts` must be"),
         ((preset, "none.txt"), "", "none.txt"),

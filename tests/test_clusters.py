@@ -189,9 +189,9 @@ def test_one_process_that_is_told_to_end_ends_all(backend, kind, text_file, tmp_
         [run], tmp_path, backend, 2, steps=3, sent=signal.SIGTERM
     )
     assert codes == [143, 143], logs
-    assert "There is no backup in" in logs[0]
+    assert "No backup found in" in logs[0]
     assert "SIGTERM: stopped at step 4 of 6. The backup in" in logs[0]
-    assert "The same command with --resume goes on." in logs[0]
+    assert "The same command with --resume continues" in logs[0]
     assert "SIGTERM" not in logs[1].replace("SIGTERM caught", "")
     assert sorted(os.listdir(tmp_path / "shared-backup")) == ["backup.npz", "run.yaml"]
     codes, logs = run_processes([run], tmp_path, backend, 2)

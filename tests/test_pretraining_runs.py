@@ -102,7 +102,7 @@ def test_sizes_that_are_called_by_their_parameters(family, objective):
             {"family": "distilbert", "teacher": "x", "size": "tiny"},
             "`size` and `tokenizer` must be left out",
         ),
-        ({"preset": "x", "tokenizer": "byte_pair"}, "must be left out where they are"),
+        ({"preset": "x", "tokenizer": "byte_pair"}, "must be left out: they come from"),
         ({"new_words": 5}, "`new_words` must be left out without a `preset`"),
         ({"new_words": -5}, "`new_words` must be at least 0."),
         ({"text_share": 0.0}, "`text_share` must be in (0, 1]. Received: 0.0."),
@@ -115,7 +115,7 @@ def test_sizes_that_are_called_by_their_parameters(family, objective):
         ({"mix_exponent": "nan"}, "`mix_exponent` must be a finite number"),
         (
             {"mix_exponent": 0.3, "files": ["de.txt"]},
-            "`files` must be LANGUAGE=FILES each, such as de=texts/de/*.txt, with a",
+            "`files` must each be LANGUAGE=FILES with a `mix_exponent`, such as",
         ),
         (
             {"mix_exponent": 0.3, "files": ["de+is=de.txt"]},
@@ -193,11 +193,14 @@ def test_translations_beside_texts(text_file, tmp_path):
             {"phases": [{"steps": 1, "sequence_length": 600}]},
             "must be at most 512, the",
         ),
-        ({"phases": [{"steps": 1, "objective": "bart"}]}, "must be one of an encoder."),
+        (
+            {"phases": [{"steps": 1, "objective": "bart"}]},
+            "must be one that trains an encoder.",
+        ),
         ({"family": "xlnet"}, "`phases` must be left out with the objective 'plm'."),
         (
             {"phases": [{"steps": 1, "mix_exponent": 0.3}]},
-            "`phases` must leave languages out without a `mix_exponent` of",
+            "`phases` must not mix languages unless the run has a",
         ),
     ],
 )
@@ -352,7 +355,7 @@ def test_arguments_of_classes_are_options(tmp_path, received):
     assert received[-1].backbone_arguments == {"dropout": 0.0, "num_layers": 3}
     for wrong, message in [
         (["--set", "layers=3"], "`--set` must name an argument of backbone,"),
-        (["--set", "task.x"], "`--set` must be a name, = and a value."),
+        (["--set", "task.x"], "`--set` must be a name, = and a value, such"),
         (["--family", "t5", "--mask-rate", 0.3], "`--mask-rate` must be left out with"),
     ]:
         code, text = command("a.txt", *wrong)
@@ -496,7 +499,7 @@ def test_a_preset_goes_on_with_new_words(text_file, tmp_path):
 def test_an_output_is_of_one_run_at_a_time(tmp_path):
     run = PretrainingRun(files=("a.txt",), output=str(tmp_path / "preset"))
     with pytest.raises(KeyboardInterrupt), pretraining._alone(run) as folder:
-        with pytest.raises(ValueError, match="`output` must be that of one run"):
+        with pytest.raises(ValueError, match="`output` must be used by one run"):
             with pretraining._alone(run):
                 raise AssertionError("two at once")
         assert os.listdir(tmp_path) == [os.path.basename(folder)]

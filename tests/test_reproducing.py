@@ -158,11 +158,11 @@ def test_killed_and_resumed(table, tmp_path, trainer):
             table, output, scale=0.5, data=[table], held_out=[table], report=str
         )
     with pretraining.held(os.path.join(output, ".running"), output):
-        with pytest.raises(ValueError, match="one run at a time"):
+        with pytest.raises(ValueError, match="by one run at a time"):
             reproducing.reproduce(table, output, scale=0.5, report=str)
     with open(os.path.join(output, "results.json"), "w") as file:
         file.write("{")
-    with pytest.raises(ValueError, match="must be what was written there"):
+    with pytest.raises(ValueError, match="must be as this library wrote it"):
         reproducing.reproduce(table, output, scale=0.5, report=str)
 
 
@@ -203,7 +203,7 @@ def test_reports(table, tmp_path):
     )
     same = {name: [{"masked_accuracy": 0.5}] for name in ("all", "words, whole")}
     assert paper_report.remarks(known, same)[1].startswith(
-        "all and words, whole came out equal: what tells them apart,"
+        "all and words, whole came out equal: in so few steps, what"
     )
     assert paper_report.remarks(known, {"all": []}) == ["No row is trained yet."]
     paper_report.draw(known, scores, tmp_path / "table.png")

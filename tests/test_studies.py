@@ -232,7 +232,7 @@ def test_every_row_of_realm(squad, tmp_path):
         (["electra-compute", "--labelled", "."], "`--labelled` must be left out"),
         (["electra-compute", "--data", "a.txt"], "must both be given, or none"),
         (["electra-compute", "--set", "step=3"], "must be one of"),
-        (["roberta-1", "--sizes", "0.5"], "`--sizes` must be left out but for electra"),
+        (["roberta-1", "--sizes", "0.5"], "`--sizes` must be left out except for the"),
         (["realm", "--sizes", "0.5"], "must be a folder that has some of"),
     ],
 )

@@ -20,12 +20,12 @@ from keras_bertfam.types import Config
 from keras_bertfam.whole_files import write_text
 
 AS_IT_IS, FURTHER, FROM_SCRATCH = WAYS = ("as it is", "further", "from scratch")
-# Of the encoder itself, beside the metrics of the task.
+# Measures of the encoder itself, beside the metrics of the task.
 MEASURED = ("masked_perplexity", "character_nats")
-# Of BERT, but for the steps to warm up, which are for a million.
+# BERT's settings, except its warm-up, which is for a million steps.
 _DEFAULTS: Config = {"learning_rate": 1e-4, "warmup_steps": 0.1, "batch_size": 32}
 _LENGTH = 128
-# Of each way a dict of scores for each seed.
+# For each way, a dict of scores for each seed.
 Scores = dict[str, list[dict[str, Any]]]
 
 
@@ -61,7 +61,7 @@ def runs_of(
     own = {"backbone_arguments": shape, "family": backbone.record.name}
     own |= {"vocabulary_size": tokenizer.vocabulary_size()}
     own |= {"cased": not getattr(tokenizer, "lowercase", False)}
-    # What the family's recipe masks, a new encoder has by itself.
+    # A new encoder takes the masking of its family's recipe by itself.
     recipe = PretrainingRun.of(merged(own, settings), "of --set").recipe
     masking = recipe.masking if recipe.task == "MaskedLM" else {}
     masking = {k: v for k, v in masking.items() if not k.endswith("_length")}
@@ -83,9 +83,10 @@ def adapt(
     labelled: Config,
     report: Callable[[str], object] = print,
 ) -> Scores:
-    """Pre-train a preset on a domain, and an encoder like it anew; fine-tune all three.
+    """Train a preset on a domain, and an encoder like it anew; measure all three.
 
-    What is finished is in `results.json` in the folder, and isn't done again.
+    A call that was killed can be repeated: finished ways and seeds are in
+    `results.json` and aren't trained again.
 
     Args:
         runs: see `runs_of`.
@@ -134,19 +135,19 @@ def adapt(
             _write(_scores(results, seeds), output, report)
             keras.utils.clear_session()
         found = _scores(results, seeds)
-        _write(found, output, report)  # a kill may have come before
+        _write(found, output, report)  # the last call may have been killed before
         return found
 
 
 def _scores(results, seeds):
-    """Give the scores of the ways that are there so far."""
+    """Give the scores of the ways that are finished so far."""
     found = {way: [results.find(way, seed) for seed in range(seeds)] for way in WAYS}
     there = {way: [x for x in each if x is not None] for way, each in found.items()}
     return {way: each for way, each in there.items() if each}
 
 
 def table(scores: Scores) -> str:
-    """Write the means of the seeds, and the least and the greatest, in Markdown."""
+    """Write the seeds' means, with the least and greatest values, as Markdown."""
     names = _names(scores)
     lines = [["", *map(_title, names)], ["---", *["---:"] * len(names)]]
     for way, found in scores.items():
@@ -161,7 +162,7 @@ def table(scores: Scores) -> str:
 
 
 def _names(scores):
-    """List the columns; of a prepared corpus some scores are unknown."""
+    """List the columns. Scores that a prepared corpus can't give are left out."""
     first = next(iter(scores.values()))[0]
     return [name for name, value in first.items() if value is not None]
 
@@ -178,7 +179,7 @@ def _write(scores, output, report):
     try:
         figure, axes = plots.new_figure(len(names))
     except ImportError as error:
-        report(f"There is no {path}: {error}")
+        report(f"{path} wasn't drawn: {error}")
         return
     for axis, name in zip(axes, names, strict=False):
         for place, found in enumerate(scores.values()):

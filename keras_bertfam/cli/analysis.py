@@ -1,4 +1,4 @@
-"""The page of all that can be said of a checkpoint and some texts."""
+"""Write the page that analyses a checkpoint on some texts."""
 
 import sys
 from collections.abc import Sequence
@@ -40,23 +40,23 @@ def analyse(
 
     Args:
         preset: name or folder of a checkpoint.
-        files: paths of files with a text a line, or two with a tab between them;
-            without any, `lines` are read.
+        files: paths of files with one text a line, or two with a tab between them. If
+            it is empty, `lines` are read.
         output: where to write it.
         lines: file object, standard input by default.
         words: words to show in the contexts that they have in the texts.
-        probe: path of a file of CoNLL or CoNLL-U, or `None`: words with labels that
-            probes of each layer are trained for, and dependencies to find in heads. Or
-            of spans with labels, see `keras_bertfam.analysis.read_edges`.
+        probe: path of a file, or `None`. From CoNLL or CoNLL-U, probes of each layer
+            learn the words' labels, and dependencies are looked for in attention heads.
+            A file of labelled spans is read by `keras_bertfam.analysis.read_edges`.
         facts: path of facts in LAMA's format, see `keras_bertfam.analysis.cloze_facts`,
             or `None`.
         labelled: table of labelled examples to score a fine-tuned task on, see
             `keras_bertfam.datasets.load_examples`, or `None`.
-        text, label: its columns.
+        text, label: columns of `labelled`.
 
     Raises:
-        ValueError: without a text, or for a line of more than two; for tables without
-            these columns; or as `overview`.
+        ValueError: without a text, for a line of more than two texts, for tables
+            without these columns, or as `overview`.
     """
     texts, model = _texts(files, lines), load_model(preset)
     sections = [*SECTIONS]
@@ -111,7 +111,7 @@ def _texts(files, lines):
     for path in files:
         texts += _texts_of(path, decoded_lines(path))
     if not texts:
-        raise ValueError("The input must have a text. Received: none.")
+        raise ValueError("The input must have at least one text. Received: none.")
     return texts
 
 

@@ -24,9 +24,9 @@ from keras_bertfam.text_files.sources import MAX_LINE_LENGTH
 
 
 class _Commands(typer.core.TyperGroup):
-    """The commands, with `--verbose` wherever it stands.
+    """Read `--verbose` wherever it stands on the command line.
 
-    It is added at the end of a command that has failed.
+    A user whose command has failed adds it at the end.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -37,7 +37,7 @@ class _Commands(typer.core.TyperGroup):
 
 
 class _Command(typer.core.TyperCommand):
-    """A command whose messages name its options, and that reads all it is given."""
+    """Run a command that names its options in messages and reads all it is given."""
 
     def invoke(self, ctx: Any) -> Any:
         given = {
@@ -61,39 +61,40 @@ _command = functools.partial(app.command, cls=_Command)
 def main(
     context: typer.Context,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show what the frameworks log, too.")
+        bool, typer.Option("--verbose", help="Also show what the frameworks log.")
     ] = False,
 ) -> None:
-    """Pre-training for the BERT family in Keras 3."""
+    """Pre-train, fine-tune and use models of the BERT family, in Keras 3."""
     if not verbose:
         context.with_resource(screen.quiet())
 
 
 @contextlib.contextmanager
 def _errors_as_messages() -> Iterator[None]:
-    """Show what a user got wrong as one line, without a traceback."""
+    """Show a user's mistake as one line, without a traceback."""
     try:
         yield
     except BrokenPipeError:
-        # Who reads has had enough, as `head`. Python would still write what is left.
+        # The reader, such as `head`, has closed the pipe. Python would still flush to
+        # it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit from None
     except (ValueError, TypeError, OSError, ImportError) as error:
         raise typer.BadParameter(as_options(str(error))) from error
     except Exception as error:
-        # What readers of files raise within `tf.data`, whose error has their traceback.
+        # An error of a file's reader inside `tf.data` comes back with its traceback.
         found = re.search("ValueError: (.*)", str(error))
         if type(error).__name__ != "InvalidArgumentError" or not found:
             raise
         raise typer.BadParameter(as_options(found[1])) from error
 
 
-# Each command first refuses what it can without the frameworks, which take seconds to
-# load, and then imports what does the work.
+# Each command first checks its options without the frameworks, which take seconds to
+# load. Then it imports what does the work.
 
 
 def _pretrain(run: PretrainingRun) -> None:
-    """Pre-train on text files by the recipe of a family, from a new vocabulary on."""
+    """Pre-train on text files with a family's recipe, from learning a vocabulary on."""
     with _errors_as_messages():
         inputs.check_run(run)
         with screen.loading():
@@ -105,7 +106,7 @@ _command("pretrain")(takes_a_run(_pretrain))
 
 
 def _vocabulary(run: PretrainingRun) -> None:
-    """Learn a vocabulary of text files, as `pretrain` would, and save its tokenizer."""
+    """Learn a vocabulary from text files as `pretrain` does, and save its tokenizer."""
     with _errors_as_messages():
         inputs.check_vocabulary(run)
         with screen.loading():
@@ -122,39 +123,52 @@ def reproduce(
     table: Annotated[
         str,
         typer.Argument(
-            help=f"{', '.join(sorted([*paper_tables.names(), *studies.STUDIES]))}; or "
-            "a file of yours, .yaml."
+            help=f"{', '.join(sorted([*paper_tables.names(), *studies.STUDIES]))}; "
+            "or a .yaml file of your own."
         ),
     ],
     output: Annotated[
-        str | None, typer.Option(help="Folder. Default: build/reproduce/TABLE.")
+        str | None,
+        typer.Option(help="Folder for the results. Default: build/reproduce/TABLE."),
     ] = None,
     rows: Annotated[
-        list[str] | None, typer.Option(help="Name of a row. May be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="Name of a row to train. May be repeated. Default: all rows."
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each row.")] = 2,
     scale: Annotated[
-        str, typer.Option(help="Times as many updates; or paper, for its settings.")
+        str,
+        typer.Option(
+            help="Factor for the number of steps, or `paper` for the paper's settings."
+        ),
     ] = "1",
     data: Annotated[
         list[str] | None, typer.Option(help="Text files, or a prepared corpus.")
     ] = None,
     held_out: Annotated[
-        list[str] | None, typer.Option(help="The same to measure on.")
+        list[str] | None,
+        typer.Option(help="Text files, or a prepared corpus, to measure on."),
     ] = None,
     change: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Setting of all runs, such as size=base."),
+        typer.Option(
+            "--set", help="Setting for all runs, such as size=base. May be repeated."
+        ),
     ] = None,
     labelled: Annotated[
-        str | None, typer.Option(help="Folder of labelled data, for some.")
+        str | None, typer.Option(help="Folder of labelled data. Some tables use it.")
     ] = None,
     sizes: Annotated[
         list[float] | None,
-        typer.Option(help="Width of electra-compute's generator. May be repeated."),
+        typer.Option(
+            help="For electra-compute: width of the generator, as a share of the "
+            "discriminator's. May be repeated."
+        ),
     ] = None,
 ) -> None:
-    """Pre-train a paper's table row by row; ours beside the paper's, with spread."""
+    """Pre-train the rows of a paper's table; show our figures beside the paper's."""
     stem = os.path.splitext(os.path.basename(table))[0]
     output = output or os.path.join("build", "reproduce", stem)
     with _errors_as_messages():
@@ -182,8 +196,8 @@ def reproduce(
             return
         if sizes:
             raise ValueError(
-                "`sizes` must be left out but for electra-compute. Received: "
-                f"{[*sizes]}."
+                "`sizes` must be left out except for the table electra-compute. "
+                f"Received: {[*sizes]}."
             )
         known, _ = paper_tables.check_request(
             table,
@@ -218,15 +232,17 @@ def adapt(
     files: Annotated[
         list[str], typer.Argument(help="Text files of a domain, or a prepared corpus.")
     ],
-    preset: Annotated[str, typer.Option(help="Of a masked language model.")],
+    preset: Annotated[
+        str, typer.Option(help="Name or folder of a masked language model.")
+    ],
     held_out: Annotated[
-        list[str], typer.Option(help="Text of the domain to measure on.")
+        list[str], typer.Option(help="Text files of the domain to measure on.")
     ],
     task: Annotated[
-        str | None, typer.Option(help="To fine-tune on, as of finetune.")
+        str | None, typer.Option(help="Task to fine-tune on, as in finetune --task.")
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="The task's folder, or a file of yours.")
+        str | None, typer.Option(help="The task's folder, or a file of your own.")
     ] = None,
     text: Annotated[
         list[str] | None, typer.Option(help="Column of the texts in your file.")
@@ -235,13 +251,22 @@ def adapt(
         str | None, typer.Option(help="Column of the labels in your file.")
     ] = None,
     search: Annotated[
-        bool, typer.Option("--search", help="Fine-tune by the whole published grid.")
+        bool,
+        typer.Option(
+            "--search", help="Fine-tune with all settings of the published grid."
+        ),
     ] = False,
-    steps: Annotated[int, typer.Option(help="Updates on the domain.")] = 1000,
-    seeds: Annotated[int, typer.Option(help="Runs of each way.")] = 3,
+    steps: Annotated[int, typer.Option(help="Steps of training on the domain.")] = 1000,
+    seeds: Annotated[
+        int, typer.Option(help="Runs of each of the three, each with its own seed.")
+    ] = 3,
     change: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Setting of both runs, such as batch_size=64."),
+        typer.Option(
+            "--set",
+            help="Setting for both pre-training runs, such as batch_size=64. May "
+            "be repeated.",
+        ),
     ] = None,
     output: Annotated[str, typer.Option(help="Folder.")] = "adapted",
 ) -> None:
@@ -273,63 +298,90 @@ def _as_number(text):
 @_command()
 def prepare(
     sources: Annotated[
-        list[str], typer.Argument(help="Text, .jsonl or .parquet; tfds:NAME, hf:NAME.")
+        list[str],
+        typer.Argument(
+            help="Text, .jsonl or .parquet files; or a dataset, as tfds:NAME or "
+            "hf:NAME."
+        ),
     ],
     output: Annotated[str, typer.Option(help="Folder to write.")],
     tokenizer: Annotated[
-        str | None, typer.Option(help=f"Whose ids are written: {TOKENIZERS}.")
+        str | None, typer.Option(help=f"Tokenizer that makes the ids: {TOKENIZERS}.")
     ] = None,
     new_vocabulary: Annotated[
-        int | None, typer.Option(help="Learn a vocabulary of so many tokens first.")
+        int | None,
+        typer.Option(
+            help="Learn a vocabulary first, of at most this many tokens. "
+            "--tokenizer then names its kind."
+        ),
     ] = None,
     family: Annotated[
         str | None,
-        typer.Option(help="Whose vocabulary to learn, or whose the files are."),
+        typer.Option(
+            help="Family of the vocabulary to learn, or of the tokenizer's files."
+        ),
     ] = None,
     rule: Annotated[
         list[str] | None,
-        typer.Option(help="c4, gopher, or such as min_words=20. May be repeated."),
+        typer.Option(
+            help="Quality rule: c4, gopher, or a single one such as min_words=20. "
+            "May be repeated."
+        ),
     ] = None,
     keep_duplicates: Annotated[
-        bool, typer.Option("--keep-duplicates", help="Keep all of equal documents.")
+        bool, typer.Option("--keep-duplicates", help="Keep all copies of a document.")
     ] = False,
     near_duplicates: Annotated[
         float,
         typer.Option(
             min=0,
             max=1,
-            help="Leave out a document that shares so much of its text with another; "
-            "0 keeps all.",
+            help="Leave out a document if it shares this much of its text "
+            "with another. 0 keeps all.",
         ),
     ] = 0.8,
     test_set: Annotated[
         list[str] | None,
-        typer.Option(help="File whose text no document may have. May be repeated."),
+        typer.Option(
+            help="File of test data. Documents that contain its text are left "
+            "out. May be repeated."
+        ),
     ] = None,
     test_ngram: Annotated[
-        int, typer.Option(min=1, help="So many of its words in a row are its text.")
+        int,
+        typer.Option(
+            min=1,
+            help="With --test-set: this many of its words in a row count as its text.",
+        ),
     ] = 13,
     shards: Annotated[
-        int | None, typer.Option(min=1, help="Files to write. Default: by the size.")
+        int | None,
+        typer.Option(
+            min=1, help="How many files to write. Default: depends on the size."
+        ),
     ] = None,
-    feature: Annotated[str, typer.Option(help="Field of the text.")] = "text",
+    feature: Annotated[str, typer.Option(help="Field that holds the text.")] = "text",
     split: Annotated[
-        str, typer.Option(help="Part of a dataset of TFDS or Hugging Face.")
+        str, typer.Option(help="Split of a TFDS or Hugging Face dataset.")
     ] = "train",
     one_per_file: Annotated[
-        bool, typer.Option("--one-per-file", help="A text file is one document.")
+        bool,
+        typer.Option("--one-per-file", help="Read each text file as one document."),
     ] = False,
     encoding: Annotated[str, typer.Option(help="Encoding of text files.")] = "utf-8",
     max_line_length: Annotated[
-        int, typer.Option(min=1, help="Most characters of a line.")
+        int, typer.Option(min=1, help="The most characters a line may have.")
     ] = MAX_LINE_LENGTH,
-    workers: Annotated[int, typer.Option(min=1, help="Processes of this machine.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Processes on this machine.")] = 1,
     beam: Annotated[
         list[str] | None,
-        typer.Option(help="Option of Beam, such as --beam=--runner=FlinkRunner."),
+        typer.Option(
+            help="Option for Beam, such as --beam=--runner=FlinkRunner. May be "
+            "repeated."
+        ),
     ] = None,
 ) -> None:
-    """Make shards of token ids of text by Apache Beam, once for all runs."""
+    """Turn text into shards of token ids with Apache Beam, once for all runs."""
     with _errors_as_messages():
         preparing.prepare(
             sources,
@@ -366,58 +418,71 @@ def finetune(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="The task's folder; default: download. Or a file of yours."),
+        typer.Option(
+            help="The task's folder, or a file of your own. Default: download the task."
+        ),
     ] = None,
     text: Annotated[
         list[str] | None,
-        typer.Option(help="Column of the texts in your file. Twice for pairs."),
+        typer.Option(help="Column with the texts in your file. Twice for pairs."),
     ] = None,
     label: Annotated[
         str | None, typer.Option(help="Column of the labels in your file.")
     ] = None,
     validation: Annotated[
-        str | None, typer.Option(help="File to validate on. Default: a share of yours.")
+        str | None,
+        typer.Option(help="File to validate on. Default: a share of your file."),
     ] = None,
     validation_split: Annotated[
-        float, typer.Option(min=0, max=1, help="This share.")
+        float, typer.Option(min=0, max=1, help="Share of your file to validate on.")
     ] = 0.1,
     output: Annotated[
-        str | None, typer.Option(help="Preset directory for the best model.")
+        str | None, typer.Option(help="Preset folder for the best model.")
     ] = None,
     learning_rate: Annotated[
         list[float] | None,
-        typer.Option(min=0, help="May be repeated. Default: published."),
+        typer.Option(
+            min=0, help="Peak rate to try. May be repeated. Default: published."
+        ),
     ] = None,
     batch_size: Annotated[
         list[int] | None,
-        typer.Option(min=1, help="May be repeated. Default: published."),
+        typer.Option(min=1, help="Size to try. May be repeated. Default: published."),
     ] = None,
     epochs: Annotated[
         list[int] | None,
-        typer.Option(min=1, help="May be repeated. Default: published."),
+        typer.Option(min=1, help="Number to try. May be repeated. Default: published."),
     ] = None,
     seed: Annotated[
-        list[int] | None, typer.Option(help="May be repeated: the median counts.")
+        list[int] | None,
+        typer.Option(help="Seed of the runs. May be repeated: the median counts."),
     ] = None,
-    sequence_length: Annotated[int | None, typer.Option(min=1)] = None,
+    sequence_length: Annotated[
+        int | None, typer.Option(min=1, help="Tokens in a row. Default: published.")
+    ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Only so many examples.")
+        int | None,
+        typer.Option(min=1, help="Read at most this many examples of each split."),
     ] = None,
     packed: Annotated[
-        bool, typer.Option("--packed", help="Examples share rows in training.")
+        bool,
+        typer.Option("--packed", help="Pack several examples into a row in training."),
     ] = False,
     as_text: Annotated[
-        bool, typer.Option("--as-text", help="T5 or BART learns to write the answers.")
+        bool,
+        typer.Option(
+            "--as-text", help="Let T5 or BART learn to write the answers as text."
+        ),
     ] = False,
     search: Annotated[
         bool | None,
         typer.Option(
-            help="Train the whole published grid, or its middle only. "
-            "Default: the grid for a task, the middle for a file of yours."
+            help="Try all settings of the published grid, or only its middle. "
+            "Default: all for a task, the middle for a file of your own."
         ),
     ] = None,
 ) -> None:
-    """Fine-tune on a task, or a file, by the published recipe; report the metrics."""
+    """Fine-tune on a task, or a file, with the published recipe; report the metrics."""
     with _errors_as_messages():
         own: dict[str, Any] = {"text": text or None, "label": label}
         own["validation"] = validation
@@ -444,25 +509,30 @@ def finetune(
         )
 
 
-_LINES = "Tables, or files with a text a line. Default: standard input."
+_LINES = "Tables, or files with one text a line. Default: standard input."
 
 
 @_command()
 def predict(
     preset: Annotated[
         str,
-        typer.Argument(help=f"Directory of one of {', '.join(inputs.PREDICT)}."),
+        typer.Argument(
+            help=f"Folder of a fine-tuned task, one of {', '.join(inputs.PREDICT)}."
+        ),
     ],
     files: Annotated[list[str] | None, typer.Argument(help=_LINES)] = None,
     text: Annotated[
-        list[str] | None, typer.Option(help="Column of the texts. Twice for pairs.")
+        list[str] | None, typer.Option(help="Column with the texts. Twice for pairs.")
     ] = None,
     ensemble: Annotated[
         list[str] | None,
-        typer.Option(help="Another one, to answer on average with. May be repeated."),
+        typer.Option(
+            help="Folder of another model of the same task. Answers are averaged. "
+            "May be repeated."
+        ),
     ] = None,
 ) -> None:
-    """Answer examples from files or standard input, each with a line of JSON."""
+    """Apply a fine-tuned model to texts, and print a line of JSON for each."""
     with _errors_as_messages():
         presets = [preset, *(ensemble or ())]
         for each in presets:
@@ -480,9 +550,11 @@ def predict(
 def fill_mask(
     preset: Annotated[str, typer.Argument(help="Name or folder of a checkpoint.")],
     files: Annotated[list[str] | None, typer.Argument(help=_LINES)] = None,
-    top_k: Annotated[int, typer.Option(min=1, help="Tokens for each mask.")] = 5,
+    top_k: Annotated[
+        int, typer.Option(min=1, help="How many tokens to show for each mask.")
+    ] = 5,
 ) -> None:
-    """Fill the masks in texts from files or standard input, in lines of JSON."""
+    """Fill the masks in texts, and print a line of JSON for each text."""
     with _errors_as_messages():
         inputs.check_findable(preset)
         inputs.check_taken("fill-mask", preset)
@@ -498,18 +570,21 @@ def generate(
     preset: Annotated[str, typer.Argument(help="Name or folder of a checkpoint.")],
     prompts: Annotated[
         list[str] | None,
-        typer.Argument(help="Texts to go on with, or to answer. Default: stdin."),
+        typer.Argument(
+            help="Texts to continue, or to answer. Default: the lines of standard "
+            "input."
+        ),
     ] = None,
     file: Annotated[
         list[str] | None,
-        typer.Option(help="File with a prompt a line. May be repeated."),
+        typer.Option(help="File with one prompt a line. May be repeated."),
     ] = None,
     max_length: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Tokens of a text, its beginning included. Default: the checkpoint's "
-            "own, or 64.",
+            help="The most tokens of a text, with the prompt that it "
+            "continues. Default: the checkpoint's own, or 64.",
         ),
     ] = None,
     sampler: Annotated[
@@ -520,36 +595,48 @@ def generate(
         ),
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(min=1e-6, help="Above 1 for more surprising texts.")
+        float | None,
+        typer.Option(
+            min=1e-6, help="Above 1, texts are more surprising; below 1, less."
+        ),
     ] = None,
     top_p: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Of the likeliest tokens so much in all."),
+        typer.Option(
+            min=0,
+            max=1,
+            help="Draw from the likeliest tokens that together have this probability.",
+        ),
     ] = None,
     top_k: Annotated[
-        int | None, typer.Option(min=1, help="Of so many of the likeliest tokens.")
+        int | None,
+        typer.Option(min=1, help="Choose among this many of the likeliest tokens."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of what is drawn.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the draws.")] = None,
     num_beams: Annotated[
-        int | None, typer.Option(min=1, help="Texts that a beam search goes on with.")
+        int | None, typer.Option(min=1, help="How many beams a beam search keeps.")
     ] = None,
     length_penalty: Annotated[
-        float | None, typer.Option(help="Of a beam search; below 0 for short texts.")
+        float | None,
+        typer.Option(help="For a beam search: below 0, it prefers short texts."),
     ] = None,
     num_return_sequences: Annotated[
-        int | None, typer.Option(min=1, help="Texts for each prompt.")
+        int | None, typer.Option(min=1, help="How many texts to write for each prompt.")
     ] = None,
     min_new_tokens: Annotated[
-        int | None, typer.Option(min=0, help="The least tokens that are written.")
+        int | None, typer.Option(min=0, help="The fewest tokens to write.")
     ] = None,
     repetition_penalty: Annotated[
-        float | None, typer.Option(min=1e-6, help="Above 1 for fewer repetitions.")
+        float | None,
+        typer.Option(
+            min=1e-6, help="Above 1, tokens that were used become less likely."
+        ),
     ] = None,
     no_repeat_ngram_size: Annotated[
-        int | None, typer.Option(min=0, help="No run of so many tokens comes twice.")
+        int | None, typer.Option(min=0, help="Write no run of this many tokens twice.")
     ] = None,
 ) -> None:
-    """Write texts from prompts, each with a line of JSON."""
+    """Write texts from prompts, and print a line of JSON for each prompt."""
     options: dict[str, Any] = {
         "temperature": temperature,
         "top_p": top_p,
@@ -582,35 +669,43 @@ def analyse(
     preset: Annotated[str, typer.Argument(help="Name or folder of a checkpoint.")],
     files: Annotated[
         list[str] | None,
-        typer.Argument(help="With a text a line, or two and a tab. Default: stdin."),
+        typer.Argument(
+            help="Files with one text a line, or two with a tab between them. "
+            "Default: standard input."
+        ),
     ] = None,
-    output: Annotated[str, typer.Option(help="The page to write.")] = "report.html",
+    output: Annotated[
+        str, typer.Option(help="The HTML page to write.")
+    ] = "report.html",
     words: Annotated[
-        str, typer.Option(help="Words to show in their contexts, as play,bank.")
+        str, typer.Option(help="Words to show in their contexts, such as play,bank.")
     ] = "",
     probe: Annotated[
         str | None,
         typer.Option(
-            help="Labels to probe for: of words in .conllu or .conll, of spans in JSON "
-            "lines as edge probing has them."
+            help="File of labels that probes learn: of words (.conllu, "
+            ".conll), or of spans (JSON lines, as in edge probing)."
         ),
     ] = None,
     facts: Annotated[
         str | None,
-        typer.Option(help="Facts to ask for: a folder or archive in LAMA's format."),
+        typer.Option(
+            help="Facts to ask the model for: a folder or archive in LAMA's format."
+        ),
     ] = None,
     labelled: Annotated[
-        str | None, typer.Option(help="Table of examples to score the task on.")
+        str | None,
+        typer.Option(help="Table of labelled examples to score a fine-tuned model on."),
     ] = None,
     text: Annotated[
         list[str] | None,
-        typer.Option(help="Column of the texts in it. Twice for pairs."),
+        typer.Option(help="Column with the texts of that table. Twice for pairs."),
     ] = None,
     label: Annotated[
-        str | None, typer.Option(help="Column of the labels in it.")
+        str | None, typer.Option(help="Column with the labels of that table.")
     ] = None,
 ) -> None:
-    """Write a page that shows what a model makes of texts: attention, layers, ..."""
+    """Write a page that shows how a model reads texts: its attention, layers, ..."""
     with _errors_as_messages():
         inputs.check_findable(preset)
         inputs.check_texts(files or ())
@@ -637,27 +732,33 @@ def analyse(
 
 @_command()
 def export(
-    preset: Annotated[str, typer.Argument(help="Preset directory.")],
-    path: Annotated[str, typer.Argument(help="Where to write, such as served/1.")],
+    preset: Annotated[str, typer.Argument(help="Preset folder.")],
+    path: Annotated[str, typer.Argument(help="Folder to write, such as served/1.")],
     top_k: Annotated[
-        int | None, typer.Option(min=1, help="Predictions for each mask. Default: 5.")
+        int | None,
+        typer.Option(
+            min=1, help="How many tokens to predict for each mask. Default: 5."
+        ),
     ] = None,
     max_length: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of a text that is written.")
+        int | None,
+        typer.Option(min=1, help="The most tokens of a text that the model writes."),
     ] = None,
     sampler: Annotated[
         str | None,
         typer.Option(
-            help="How a text is written, as top_p. Default: the checkpoint's own, or "
-            "greedy."
+            help="How tokens are chosen, such as top_p. Default: the "
+            "checkpoint's own, or greedy."
         ),
     ] = None,
     max_input_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Tokens of a text that are read, or of a row of ids."),
+        typer.Option(
+            min=1, help="The most tokens to read of a text, or of a row of ids."
+        ),
     ] = None,
 ) -> None:
-    """Write a SavedModel with string inputs from a preset."""
+    """Write a preset as a SavedModel that takes strings."""
     given: dict[str, Any] = {"top_k": top_k, "max_length": max_length}
     given |= {"sampler": sampler, "max_input_tokens": max_input_tokens}
     given = {name: value for name, value in given.items() if value is not None}
@@ -673,7 +774,7 @@ def export(
 
 
 class Format(enum.StrEnum):
-    """What `convert` writes."""
+    """List the libraries that `convert` writes for."""
 
     keras = "keras"
     transformers = "transformers"
@@ -682,19 +783,25 @@ class Format(enum.StrEnum):
 @_command()
 def convert(
     source: Annotated[
-        str, typer.Argument(help="Folder, file, published name or hf:// handle.")
+        str,
+        typer.Argument(
+            help="Checkpoint: a folder, a file, a published name or an hf:// handle."
+        ),
     ],
     destination: Annotated[str, typer.Argument(help="Folder to write.")],
-    to: Annotated[Format, typer.Option(help="Who is to load it.")] = Format.keras,
+    to: Annotated[
+        Format, typer.Option(help="Library that is to load it.")
+    ] = Format.keras,
     longformer: Annotated[
         int | None,
-        typer.Option(help="Make a Longformer for rows of so many tokens of it."),
+        typer.Option(help="Make a Longformer from it, for rows of this many tokens."),
     ] = None,
     attention_window: Annotated[
-        int, typer.Option(help="How many tokens each of the Longformer's sees.")
+        int,
+        typer.Option(help="With --longformer: how many tokens each token attends to."),
     ] = 512,
 ) -> None:
-    """Convert a checkpoint, heads and tokenizer included."""
+    """Convert a checkpoint, with its heads and tokenizer, for Keras or transformers."""
     with _errors_as_messages():
         inputs.check_conversion(source, destination, to.value)
         window = attention_window if longformer else None
@@ -705,8 +812,10 @@ def convert(
 
 @_command()
 def demo(
-    output: Annotated[str, typer.Option(help="Where results go.")] = "build/demo",
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the text.")] = 15,
+    output: Annotated[str, typer.Option(help="Folder for the results.")] = "build/demo",
+    epochs: Annotated[
+        int, typer.Option(min=1, help="Epochs: passes over the text.")
+    ] = 15,
 ) -> None:
     """Pre-train on Python's documentation, fill in masks, save, reload, serve."""
     with _errors_as_messages():

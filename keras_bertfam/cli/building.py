@@ -1,4 +1,4 @@
-"""What a pre-training run trains: a task, its tokenizer and its encoder."""
+"""Build what a pre-training run trains: a task, its tokenizer and its encoder."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def build(run: PretrainingRun, documents: TFDataset) -> Model:
     settings: Config = {**asked}
     said = {**run.recipe.masking, **run.recipe.task_arguments}.items()
     if name == run.recipe.task and asked.items() <= said and run.preset is None:
-        # Lengths are those of rows of 512, of which the preprocessor takes its part.
+        # The recipe's lengths are for rows of 512 tokens. The preprocessor scales them.
         masking = run.recipe.masking.items()
         settings |= {k: v for k, v in masking if not k.endswith("_length")}
     if run.strategy is not None:
@@ -100,7 +100,7 @@ def load(
     if asked not in (None, getattr(model, "sentence_objective", None)):
         new = cls(model.backbone, preprocessor, **arguments)
         new.masked_lm_head.set_weights(model.masked_lm_head.get_weights())
-        model = new  # whose head of sentences learns another thing
+        model = new  # its head for sentence pairs learns another objective
     model.preprocessor = preprocessor
     if not run.new_words:
         return model
@@ -120,8 +120,8 @@ def _check_rows(run, backbone, preset):
 def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
     """Learn a tokenizer of the family's kind from documents, or load one that is there.
 
-    A prepared corpus has one. So has what `tokenizer` names, if it isn't a kind to
-    learn: a preset, or files of a tokenizer.
+    A prepared corpus has a tokenizer. If `tokenizer` names a preset or the files of a
+    tokenizer, that one is loaded. Otherwise a vocabulary is learned.
     """
     if run.tokenizer is None and isinstance(documents, TokenCorpus):
         return load_tokenizer(documents.tokenizer_folder)
@@ -145,7 +145,7 @@ def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
         return tokenizers.train_word_piece(
             documents, size, lowercase=not cased, family=form
         )
-    # Those of text to text have no masks.
+    # Vocabularies of text-to-text models have no mask token.
     masked = {
         name: form
         for name, form in SENTENCE_PIECE.items()
@@ -180,7 +180,8 @@ def make_backbone(run: PretrainingRun, tokenizer: Tokenizer | None = None) -> Mo
 
     Args:
         run: `PretrainingRun`.
-        tokenizer: what its vocabulary is of, or `None` for one of the published size.
+        tokenizer: its vocabulary sets the size of the embeddings; `None` for the
+            published size.
 
     Returns:
         A backbone with new weights.
@@ -223,7 +224,7 @@ def make_distiller(run: PretrainingRun) -> Model:
 
 
 def compiled(run: PretrainingRun, model: Model) -> Model:
-    """Compile a task as published, but for what the run says."""
+    """Compile a task as published, with the run's own settings in place of others."""
     given = rates_of(run)
     optimizer: Any = "auto"
     if run.optimizer_arguments:
@@ -234,7 +235,7 @@ def compiled(run: PretrainingRun, model: Model) -> Model:
 
 
 def rates_of(run: PretrainingRun) -> Config:
-    """Give what a run says of the optimizer by settings of their own."""
+    """Give the optimizer's arguments that a run has as settings of its own."""
     rates = {"learning_rate": run.learning_rate, "warmup_steps": run.warmup_steps}
     given: Config = {name: v for name, v in rates.items() if v is not None}
     if run.accumulate > 1:

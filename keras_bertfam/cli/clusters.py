@@ -1,13 +1,13 @@
-"""Several devices, and processes, that train a model together.
+"""Let several devices, or processes, train a model together.
 
-Keras is imported when a run begins, as its settings are checked without.
+Keras is imported only when a run begins: settings are checked without it.
 """
 
 import contextlib
 import os
 from collections.abc import Iterator
 
-# What can share a batch, and the backend whose it is.
+# The kinds of distribution, and the backend that each needs.
 BACKENDS = {"multi_worker": "tensorflow", "jax": "jax", "jax_sharded": "jax"}
 _JAX_VARIABLES = [
     f"KERAS_DISTRIBUTION_{name}"
@@ -17,28 +17,30 @@ _JAX_VARIABLES = [
 
 @contextlib.contextmanager
 def cluster(kind: str, model_parallel: int = 1) -> Iterator[int]:
-    """Open the scope in which a model is made and trained by all devices there are.
+    """Open the scope in which all devices make and train a model together.
 
-    Call it before anything is computed. With `"multi_worker"` it is that of
-    `tf.distribute.MultiWorkerMirroredStrategy`, whose processes the environment's
-    `TF_CONFIG` names. With `"jax"` it is that of `keras.distribution.DataParallel` or,
-    for `model_parallel`, of `keras_bertfam.distribution.ModelParallel`, and with
-    `"jax_sharded"` that of `FullyShardedData`: over the devices of all processes that
-    the variables of `keras.distribution.initialize` name, or of this one, if none is
-    set.
+    Call it before anything is computed. Each `kind` opens the scope of a distribution:
+    `"multi_worker"` that of `tf.distribute.MultiWorkerMirroredStrategy`, `"jax"` that
+    of `keras.distribution.DataParallel` (with `model_parallel` above 1, of
+    `keras_bertfam.distribution.ModelParallel`), and `"jax_sharded"` that of
+    `keras_bertfam.distribution.FullyShardedData`.
 
-    In all each process is given whole batches, and takes its rows of them.
+    The environment names the processes: for TensorFlow in `TF_CONFIG`, for JAX in the
+    variables of `keras.distribution.initialize`. If JAX's variables aren't set, the
+    devices are those of this process.
+
+    With every kind, each process is given whole batches, and takes its rows of them.
 
     Args:
         kind: `"multi_worker"`, `"jax"` or `"jax_sharded"`.
-        model_parallel: int. Over how many devices of `"jax"` the weights are split.
+        model_parallel: int. With `"jax"`, over how many devices the weights are split.
 
     Yields:
-        Over how many devices, or groups of them, the rows of a batch are split.
+        The number of devices, or of groups of devices, that share the rows of a batch.
 
     Raises:
-        ValueError: for another backend than that of `kind`, for `"multi_worker"`
-            without `TF_CONFIG`, and if `model_parallel` doesn't divide the devices.
+        ValueError: if `kind` needs another backend, for `"multi_worker"` without
+            `TF_CONFIG`, and if `model_parallel` doesn't divide the number of devices.
     """
     import keras
 
@@ -67,8 +69,8 @@ def _multi_worker():
 
     if not os.environ.get("TF_CONFIG"):
         raise ValueError(
-            "`TF_CONFIG` must be set in each process, to the addresses of all and to "
-            "which of them this is. Received: nothing."
+            "`TF_CONFIG` must be set in each process, to the addresses of all "
+            "processes and to the place of this one among them. Received: nothing."
         )
     return tf.distribute.MultiWorkerMirroredStrategy()
 

@@ -1,4 +1,4 @@
-"""Which settings of a pre-training run go together."""
+"""Check which settings of a pre-training run go together."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.parts.objectives import OBJECTIVES
 from keras_bertfam.presets.families.parts.phases import Phase
 
-# By command and option: the option that it says more about, or takes the place of.
+# For a command and an option: the option it needs, or the options it excludes.
 _NEEDS = {
     ("analyse", "text"): "labelled",
     ("analyse", "label"): "labelled",
@@ -17,11 +17,11 @@ _NEEDS = {
 _EXCLUDES = {
     ("finetune", "validation_split"): ("validation", "task"),
 }
-# Tokenizers of SentencePiece whose clean-up is all in their model.
+# SentencePiece tokenizers that leave all clean-up to their model.
 _KEEPING_CASE = ("CamembertTokenizer", "XLMRobertaTokenizer")
-# Whose attention, or number of stacks, no other task's encoder has.
+# Tasks whose model has an attention, or a number of stacks, like no other task's.
 _OWN_TRUNKS = ("TextToText", "PermutationLM")
-# Without masks, or with masks of single tokens at rates of their own.
+# Tasks that mask nothing, or that mask single tokens at a rate of their own.
 _WITHOUT_STRATEGIES = (
     "CausalLM",
     "TextToText",
@@ -57,7 +57,7 @@ def trunk_of(task: str) -> str:
 
 
 def check_together(run: Any) -> None:
-    """Raise a `ValueError` for settings of a `PretrainingRun` that don't combine."""
+    """Raise a `ValueError` for settings of a run that don't go together."""
     name = run.objective_name
     task = OBJECTIVES[name].task
     given = run.teacher or run.preset
@@ -85,8 +85,8 @@ def check_together(run: Any) -> None:
         _check_new(run, task)
     elif run.size or run.tokenizer:
         raise ValueError(
-            "`size` and `tokenizer` must be left out where they are those of "
-            f"{given!r}. Received: size={run.size!r}, tokenizer={run.tokenizer!r}."
+            f"`size` and `tokenizer` must be left out: they come from {given!r}. "
+            f"Received: size={run.size!r}, tokenizer={run.tokenizer!r}."
         )
     if run.phases:
         _check_phases(run, name)
@@ -97,12 +97,12 @@ def check_together(run: Any) -> None:
         )
     if run.preset is None and run.new_words:
         raise ValueError(
-            "`new_words` must be left out without a `preset`, whose vocabulary "
-            f"they are for. Received: {run.new_words}."
+            "`new_words` must be left out without a `preset`, to whose vocabulary "
+            f"words are added. Received: {run.new_words}."
         )
 
 
-# Whose preprocessors, or models beside the task, phases don't know.
+# Objectives with preprocessors, or with a second model, that phases can't change.
 _WITHOUT_PHASES = ("distillation", "plm")
 
 
@@ -117,8 +117,8 @@ def _check_phases(run, name):
     for setting in ("steps_per_epoch", "distribution"):
         if getattr(run, setting) is not None:
             raise ValueError(
-                f"`{setting}` must be left out with `phases`, which have steps and run "
-                f"in one process. Received: {getattr(run, setting)!r}."
+                f"`{setting}` must be left out with `phases`, which count steps and "
+                f"run in one process. Received: {getattr(run, setting)!r}."
             )
     for setting in ("checkpoints", "tensorboard"):
         if getattr(run, setting):
@@ -142,19 +142,19 @@ def _check_phases(run, name):
             or {trunk_of(other), trunk_of(OBJECTIVES[name].task)} != {"encoder"}
         ):
             raise ValueError(
-                "`objective` of `phases` must be one of an encoder. "
+                "`objective` of `phases` must be one that trains an encoder. "
                 f"Received: {phase.objective!r} after {name!r}."
             )
         of_languages = phase.mix_exponent is not None or phase.languages
         if of_languages and run.mix_exponent is None:
             raise ValueError(
-                "`phases` must leave languages out without a `mix_exponent` of "
-                f"the run. Received: {phase}."
+                "`phases` must not mix languages unless the run has a `mix_exponent`. "
+                f"Received: {phase}."
             )
 
 
 def _check_new(run, task):
-    """Raise a `ValueError` for what a new encoder can't be with its vocabulary."""
+    """Raise a `ValueError` for settings that don't fit a new encoder."""
     fitting = [
         name
         for name, record in FAMILIES.items()
@@ -184,7 +184,7 @@ def _check_new(run, task):
 
 
 def check_mask_rate(run: Any, rate: float | None) -> None:
-    """Raise a `ValueError` for a rate of masks where a run masks by no such rate."""
+    """Raise a `ValueError` for a rate of masks if a run has no such rate."""
     task = OBJECTIVES[run.objective_name].task
     if rate is not None and task in _WITHOUT_STRATEGIES:
         raise ValueError(
@@ -208,12 +208,12 @@ def check_effects(run: Any, given: Iterable[str]) -> None:
     if run.tokenizer is not None and not run.learns_vocabulary():
         unread["vocabulary_size"] = f"the tokenizer {run.tokenizer!r}, which has one"
     if run.teacher or run.preset:
-        why = f"{run.teacher or run.preset!r}, whose own it is"
+        why = f"{run.teacher or run.preset!r}, which has its own"
         unread |= dict.fromkeys(("vocabulary_size", "cased"), why)
     if run.preset:
         unread["family"] = unread["cased"]
     if run.phases:
-        unread["epochs"] = "`phases`, which have steps"
+        unread["epochs"] = "`phases`, which count steps"
     for name in given:
         if name in unread:
             value = getattr(run, name)

@@ -1,4 +1,4 @@
-"""Checkpoints of any format that can be read, written in ours or `transformers`'."""
+"""Convert checkpoints of every readable format to ours or to `transformers`'."""
 
 import os
 
@@ -23,15 +23,16 @@ def convert(
     longest: int | None = None,
     window: int | None = None,
 ) -> None:
-    """Convert a checkpoint, heads and tokenizer included, and say what became of it.
+    """Convert a checkpoint with its heads and tokenizer, and report what was done.
 
     Args:
         source: folder, file, handle or published name of a checkpoint of any
             format that `from_preset` reads.
         destination: folder to write.
         to: `"keras"` or `"transformers"`.
-        longest: the `max_sequence_length` of a Longformer to make of it, or `None`.
-        window: its `attention_window`.
+        longest: int. Make a Longformer from the checkpoint, with this
+            `max_sequence_length`; or `None`.
+        window: int, the `attention_window` of that Longformer.
 
     Raises:
         ValueError: if both are one folder, or the destination can't be written.
@@ -45,7 +46,7 @@ def convert(
         preprocessor = getattr(model, "preprocessor", None)
         tokenizer = tokenizer or getattr(preprocessor, "tokenizer", None)
         model = make_longformer(model, longest, window)
-        typer.echo(f"Made a Longformer of {_size(model)} weights of it.")
+        typer.echo(f"Made a Longformer with {_size(model)} weights from it.")
     with folders.write_aside(destination) as folder:
         if to == "keras":
             model.save_to_preset(folder)
@@ -83,7 +84,7 @@ def _load_preset(path):
 
 
 def _load_foreign(source, published=None):
-    """Load the same of another library's checkpoint, with a summary."""
+    """Load the model and tokenizer of another library's checkpoint; print a summary."""
     if published is not None:
         source = published.complete(source)
     family = published and published.backbone

@@ -1,4 +1,4 @@
-"""The demonstration: the whole job on text that every Python has."""
+"""Run the demonstration: the whole job, on text that comes with Python."""
 
 import json
 import os
@@ -31,7 +31,7 @@ SENTENCES = (
     "the default [MASK] of the argument is none .",
     "the [MASK] of the list is returned .",
 )
-# What a client needs: no keras, no keras_bertfam.
+# The code of a client: it needs neither keras nor keras_bertfam.
 CLIENT = """
 import json, sys
 import tensorflow as tf
@@ -66,10 +66,12 @@ def run(output: str, epochs: int) -> None:
         "vocabulary_size": 2000,
         "batch_size": 32,
         "epochs": epochs,
-        # It is narrow: values begin as wide as those of 768 do for their number.
+        # The model is narrow, so initial weights are larger than BERT's: 0.05 *
+        # sqrt(128) is about 0.02 * sqrt(768).
         "learning_rate": 2e-3,
         "backbone_arguments": {"num_heads": 4, "initializer_range": 0.05},
-        # With so few words more masks are cheap: twice the paper's teach more a minute.
+        # A prediction over so small a vocabulary costs little: twice the paper's masks
+        # teach more per minute.
         "preprocessor_arguments": {"mask_selection_rate": 0.3},
     }
     run = PretrainingRun(**with_recipe("quick", chosen))
@@ -92,7 +94,7 @@ def run(output: str, epochs: int) -> None:
     _serve(model, os.path.join(output, "served"), answers)
     classifier = os.path.join(output, "classifier")
     _classify(preset, classifier)
-    _say("Next", "what these say can be tried now:")
+    _say("Next", "commands to try now:")
     python = min(os.path.relpath(sys.executable), sys.executable, key=len)
     for command in (
         f"echo '{SENTENCES[0]}' | {python} -m keras_bertfam fill-mask {preset}",
@@ -122,7 +124,7 @@ def _report_accuracy(model, held_out):
     words = tokenizer.get_vocabulary()
     order = np.argsort(-found.certainty)
     surest = [k for k in order if _is_word(words[guesses[k]])]
-    if not surest:  # little trained, it says "the" to all
+    if not surest:  # a model that has learned little says "the" everywhere
         return
     surest = surest[: max(1, len(surest) // 10)]
     right = [words[guesses[k]] for k in surest if guesses[k] == targets[k]]
@@ -158,7 +160,7 @@ def _reload(path, answers):
 
 
 def _classify(preset, path):
-    """Fine-tune to tell from which package a docstring is."""
+    """Fine-tune a classifier that tells which package a docstring is from."""
     (held_out, labels), (train, train_labels) = docstring_parts()
     model = TextClassifier.from_preset(preset, label_names=PACKAGES)
     model.compile(learning_rate=1e-3)
@@ -201,10 +203,10 @@ def write_documentation(folder: Path) -> tuple[str, str]:
     """Write Python's documentation to `train.txt` and `held_out.txt`.
 
     Args:
-        folder: where to, which is there.
+        folder: an existing folder.
 
     Returns:
-        The paths of the two. Every tenth document is held out.
+        The paths of the two files. Every tenth document is held out.
     """
     texts = python_documentation()
     parts = {

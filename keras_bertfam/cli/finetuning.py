@@ -1,4 +1,4 @@
-"""Fine-tuning by recipe: a grid, early stopping, and the median over seeds."""
+"""Fine-tune by recipe: a grid, early stopping, and the median over seeds."""
 
 import functools
 import itertools
@@ -34,7 +34,7 @@ def train(
     """Train with early stopping on the first metric of the task.
 
     Args:
-        model: a task; its weights are those of the best epoch in the end.
+        model: a task. It ends up with the weights of the best epoch.
         train_set: `Examples`.
         validation_set: `Examples`.
         settings: tuple of learning rate, batch size and epochs.
@@ -94,38 +94,39 @@ def finetune(
 ) -> dict[str, Any]:
     """Fine-tune by the recipe of a preset's family.
 
-    A table of your own is trained on once, by the middle of the published grid. A
-    search, as that for a named task, trains every point of the grid with every seed.
-    The point with the best median of the first metric counts; the model of the best
-    single run is saved. Beside it are the files with what it says of the test parts,
-    as GLUE's and SuperGLUE's sites take them, where the data has such parts, and of
-    SQuAD's questions to validate on the answers, as its official script reads them;
-    not with `as_text`, whose texts have spaces around punctuation.
+    A table of your own is trained on once, with the middle of the published grid. A
+    search, the default for a named task, trains every point of the grid with every
+    seed. The point with the best median of the first metric counts. The model of the
+    best single run is saved.
+
+    Predictions are saved beside the model. For GLUE and SuperGLUE, if the data has test
+    parts, they are the files that the benchmarks' sites take. For SQuAD they are the
+    answers to the validation questions, which its official script reads. They aren't
+    written with `as_text`, whose texts have spaces around punctuation.
 
     Args:
-        task: name of a task, see `get_task`. `None` for a
-            table of your own; `"all-glue"` for all tasks of GLUE, `"all-superglue"`
-            for those of SuperGLUE.
+        task: name of a task, see `get_task`; `"all-glue"` or `"all-superglue"` for all
+            tasks of a benchmark; `None` for a table of your own.
         preset: str.
-        data: see `keras_bertfam.datasets.load_examples`; without a `task` the table,
-            which comes first there; of all tasks a folder with their folders.
-        output: directory for the best model, or `None`; of all tasks a folder for
-            `glue.md`, `glue.json`, `glue.zip`, or those of `superglue`, and their
-            models.
-        learning_rates: sequence of floats, or `None` for the recipe's. All that are
-            given are tried.
-        batch_sizes: sequence of ints, or `None`.
-        epochs: sequence of ints, or `None`.
-        seeds: sequence of ints. Each setting is trained with each of them.
+        data: the task's folder, see `keras_bertfam.datasets.load_examples`. Without a
+            `task`, your table. For a benchmark, a folder with a folder for each task.
+        output: folder for the best model, or `None`. For a benchmark, a folder for the
+            models and for `glue.md`, `glue.json` and `glue.zip` (or `superglue.md` and
+            so on).
+        learning_rates: sequence of floats, each of which is tried. `None` for the
+            recipe's.
+        batch_sizes: sequence of ints, or `None`, likewise.
+        epochs: sequence of ints, or `None`, likewise.
+        seeds: sequence of ints. Each setting is trained with each seed.
         sequence_length: int or `None`.
-        limit: int or `None`. Only so many examples of each split, see `load_examples`.
+        limit: int or `None`. The most examples of each split, see `load_examples`.
         load_weights: bool.
         report: function that takes a line of text.
         jit: `jit_compile` of `keras.Model.compile`.
         text, label: columns of the table, see `load_examples`.
         validation: a table with the same columns, to validate on. `None` takes a
             share of `data`.
-        validation_split: float, this share.
+        validation_split: float, the share of `data` to validate on.
         packed: bool. Whether examples share rows in training; see
             `TextClassifierPreprocessor`.
         as_text: bool. Whether a `TextToText` learns to write the answers, see
@@ -135,8 +136,8 @@ def finetune(
             (`FineTuningRecipe.middle`). `None` searches for a task that has a name.
 
     Returns:
-        A dict of the medians of the metrics and the `settings` that reached them; of
-        all tasks, of the `average`, the `tasks` and what is `missing`.
+        A dict with the medians of the metrics and the `settings` that reached them. For
+        a benchmark, a dict with the `average`, the `tasks` and what is `missing`.
     """
     way: Any = finetuning_text if as_text else finetuning_heads
     if isinstance(task, str) and task in glue.BENCHMARKS:
@@ -235,7 +236,7 @@ def finetune(
 
 
 def _write_predictions(output, validation_set, tests, way, report):
-    """Write what the saved model, the best one, says for official scores."""
+    """Write the saved model's predictions in the form that official scoring reads."""
     facts = validation_set.task
     questions = facts.kind == "question_answering" and way is finetuning_heads
     if not tests and not questions:
@@ -251,7 +252,7 @@ _FACTORS = ("rates", "batch sizes", "numbers of epochs", "seeds")
 
 
 def _points(recipe, given):
-    """Give the settings to train by: a recipe's, but for the values that are given."""
+    """Give the settings to train by: a recipe's, or the values that were given."""
     published = zip(*recipe.grid(), strict=True)
     values = [
         [*dict.fromkeys(own or theirs)]
@@ -261,7 +262,7 @@ def _points(recipe, given):
 
 
 def _announced(recipe, points, given, seeds, search):
-    """Say what is going to be trained, how often, and whose settings these are."""
+    """Say what will be trained, how often, and where the settings come from."""
     tried = [[*dict.fromkeys(values)] for values in zip(*points, strict=True)]
     names = ("learning rate", "batch size", "epochs")
     settings = ", ".join(
@@ -308,7 +309,7 @@ def _supported(task, way):
     task = get_task(task)
     if task.kind not in way.CLASSES:
         written = task.kind in ("text_to_text", "open_questions")
-        as_text = "; `as_text` learns it" if written else ""
+        as_text = "; with `as_text` it can be learned" if written else ""
         raise ValueError(
             f"`task` must be one of kind {', '.join(way.CLASSES)}. "
             f"Received: {task.name!r}, of kind {task.kind!r}{as_text}."
@@ -334,7 +335,7 @@ def _why_not(task, data, way, packed, limit, tests):
             way.check_packed(facts, packed)
     except ValueError as error:
         return str(error)
-    # What is downloaded has no errors.
+    # Downloaded files have no errors, so one example is enough.
     limit = 1 if data is None else limit
     try:
         load_parts(facts, data, limit, report=lambda line: None)
@@ -346,7 +347,7 @@ def _why_not(task, data, way, packed, limit, tests):
 
 
 def _card(task, scores):
-    """Give what the model's card is told: scores of the best epoch, not the last."""
+    """Give the contents of the model's card, with the scores of the best epoch."""
     name = getattr(task, "name", task)
     told = {} if name is None else {"description": f"Fine-tuned on {name}."}
     return {**told, "scores": scores}
@@ -389,14 +390,14 @@ def load_own(
     limit: int | None,
     kind: str | None = None,
 ) -> tuple[datasets.Examples, datasets.Examples]:
-    """Load examples of a table of one's own to train on, and to validate on.
+    """Load examples of a user's table: to train on, and to validate on.
 
     Args:
         data: the table, see `keras_bertfam.datasets.load_examples`.
         text, label: its columns.
         validation: a table to validate on, or `None` for a share of `data`.
-        share: float, this share.
-        limit: int or `None`. Only so many of each.
+        share: float, the share of `data` to validate on.
+        limit: int or `None`. The most examples of each.
         kind: str or `None`, see `load_examples`.
 
     Returns:
@@ -424,15 +425,15 @@ def load_parts(
     limit: int | None,
     report: Callable[[str], object],
 ) -> tuple[datasets.Examples, datasets.Examples, dict[str, datasets.Examples]]:
-    """Load a task's examples to train on, to validate on, and of its further parts.
+    """Load a task's examples to train on, to validate on, and of its other parts.
 
-    Such a part is MNLI's mismatched one.
+    MNLI's mismatched examples are such another part.
 
     Args:
         task: `keras_bertfam.datasets.task_data.TaskData`.
         data: folder, or `None` to download.
-        limit: int or `None`. Only so many of each.
-        report: function that takes a line of text: which part isn't there.
+        limit: int or `None`. The most examples of each.
+        report: function that takes a line of text. It is told which parts are missing.
 
     Returns:
         Tuple of two `Examples` and a dict of others.
@@ -451,7 +452,7 @@ def load_parts(
             except FileNotFoundError as error:
                 if name == split:
                     raise
-                report(f"No scores of {split!r}: {error}")
+                report(f"{split!r} isn't scored: {error}")
     for name, part in parts.items():
         if part.y is None:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Fine-tuning with a head: the model of a task, and what it is trained on."""
+"""Fine-tune with a head: make the model of a task, and its inputs and labels."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocesso
 from keras_bertfam.tasks.recipes import FineTuningRecipe
 from keras_bertfam.types import Model
 
-# By the kind of data that each public task says.
+# The class for each kind of data that a public task has.
 CLASSES: dict[str, Any] = {
     kind: cls
     for cls in (getattr(tasks, name) for name in tasks.__all__)
@@ -21,7 +21,7 @@ CLASSES: dict[str, Any] = {
 CLASSES |= dict.fromkeys(
     ("multi_label", "answer_sets", "candidates"), CLASSES["classification"]
 )
-# Of tables of one's own; `None` infers it.
+# The kind of a user's table; `None` infers it.
 OWN_KIND = None
 
 
@@ -40,7 +40,7 @@ def make_model(
         preset: str.
         load_weights: bool.
         sequence_length: int, or `None` for the preprocessor's default.
-        end_head: of `SpanQuestionAnswering`.
+        end_head: see `SpanQuestionAnswering`.
         packed: bool. Whether examples share rows in training.
 
     Returns:
@@ -111,7 +111,7 @@ def check_packed(task: TaskData, packed: bool) -> None:
 
 
 def prepare(model: Model, examples: datasets.Examples) -> tuple[Any, Any]:
-    """Give what `fit()` takes of examples.
+    """Turn examples into the inputs and labels of `fit()`.
 
     Args:
         model: a task of `make_model`.
@@ -141,6 +141,6 @@ def optimizer(
     )
 
 
-# What adds the scores of examples to the logs, and computes them; and predicts.
+# `Scores` computes the scores of examples and adds them to the logs.
 Scores = metrics.TaskMetrics
 predict = predicted_labels

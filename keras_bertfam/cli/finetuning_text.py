@@ -1,6 +1,6 @@
-"""Fine-tuning as text, as T5's: examples are pairs of texts, and answers are written.
+"""Fine-tune as T5 does: examples become pairs of texts, and the model writes answers.
 
-The names are those of `finetuning_heads`.
+This module has the same functions as `finetuning_heads`.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ def make_model(
         preset: str.
         load_weights: bool.
         sequence_length: int, or `None` for the preset's.
-        end_head: of another task.
+        end_head: not read; `finetuning_heads` has it.
         packed: bool. Whether pairs share rows in training.
 
     Returns:
@@ -57,10 +57,10 @@ def make_model(
 
 
 def prepare(model: Model, examples: datasets.Examples) -> tuple[Any, Any]:
-    """Give pairs of texts, after the model's rows are made to fit them.
+    """Turn examples into pairs of texts, and set the lengths of the model's rows.
 
     Args:
-        model: what `make_model` gives. Targets get no longer than the longest one.
+        model: a task of `make_model`. Its rows get room for the longest target.
         examples: `Examples`.
 
     Returns:
@@ -107,7 +107,7 @@ def optimizer(
 
 
 class Scores(metrics.TaskMetrics):
-    """As `TaskMetrics`, of the texts that a `TextToText` writes for the examples."""
+    """Score, as `TaskMetrics` does, the texts that a `TextToText` writes."""
 
     def compute(self, model: Model | None = None) -> dict[str, float]:
         texts = _written(model or self.model, self.examples, self.batch_size)
@@ -115,15 +115,15 @@ class Scores(metrics.TaskMetrics):
 
 
 def predict(model: Model, examples: datasets.Examples) -> list[Any]:
-    """Predict the labels of examples for a site, which takes labels of the task only.
+    """Predict labels in the form that a benchmark's site takes: only the task's own.
 
     Args:
         model: a `TextToText`.
         examples: `Examples`.
 
     Returns:
-        A list of class numbers, 0 for a text that is no name of a class; or of numbers,
-        -1 for a text that is none.
+        A list of class numbers, or of numbers for a regression. A text that names no
+        class counts as class 0; a text that isn't a number counts as -1.
     """
     labels = text_to_text.labels_of_texts(examples, _written(model, examples))
     if examples.task.kind == "regression":

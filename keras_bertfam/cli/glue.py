@@ -1,4 +1,4 @@
-"""All tasks of GLUE or SuperGLUE, one after the other, and their average."""
+"""Fine-tune on all tasks of GLUE or SuperGLUE, and average their scores."""
 
 import dataclasses
 import json
@@ -16,16 +16,16 @@ from keras_bertfam.whole_files import write_text
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-    """A benchmark of several tasks.
+    """Describe a benchmark of several tasks.
 
     Attributes:
         title: str, what people call it.
-        file: str, the names of its table, without their ends, and of the files for
-            its site.
+        file: str, the name of its table and of the files for its site, without the
+            ending.
         official: dict from names of tasks to their official metrics.
-        by_majority: name of a task that isn't learned: its file says the class that
-            most of its examples to train on have; or `None`.
-        note: str, what its average is.
+        by_majority: name of a task that isn't learned, or `None`. Its file has the most
+            frequent class of its training examples everywhere.
+        note: str, how its average is computed.
     """
 
     title: str
@@ -35,8 +35,8 @@ class Benchmark:
     note: str
 
 
-# Wang et al., 2019, table 1; of MNLI both parts count. WNLI is left out as in table 1
-# of BERT's paper, for its validation part was made to mislead.
+# Wang et al., 2019, table 1; both parts of MNLI count. WNLI is left out, as in table 1
+# of BERT's paper: its validation part was made to mislead.
 OFFICIAL = {
     "cola": ("matthews",),
     "sst2": ("accuracy",),
@@ -60,7 +60,8 @@ SUPER_OFFICIAL = {
 }
 _NOTE = (
     "Scores of the validation parts, times 100. A task's score is the mean of its "
-    "metrics, and the average that of the tasks' scores, as on {}'s leaderboard{}."
+    "metrics, and the average is the mean of the tasks' scores, as on {}'s "
+    "leaderboard{}."
 )
 GLUE = Benchmark(
     "GLUE",
@@ -90,12 +91,12 @@ def finetune_all(
         finetune: takes the name of a task, its folder and that for its model, and
             returns the medians of its metrics.
         why_not: takes the name of a task and its folder, and returns why it can't be
-            learned, or `None`; called for all tasks before the first is trained, so
-            that files with errors raise theirs then.
+            learned, or `None`. It is called for all tasks before the first is trained,
+            so that broken files raise their errors early.
         data: folder with a folder for each task, such as `mrpc` or `MRPC`; `None`
             downloads.
-        output: folder for `glue.md`, `glue.json`, the models and `glue.zip` with what
-            they say of the test parts, for GLUE's site; or `None`.
+        output: folder for `glue.md`, `glue.json`, the models, and `glue.zip` with their
+            predictions for GLUE's site; or `None`.
         report: function that takes a text.
         benchmark: `Benchmark`.
 
@@ -124,7 +125,7 @@ def finetune_all(
         report(f"{task}:")
         target = None if output is None else os.path.join(output, task)
         results[task] = finetune(task, data=place, output=target)
-        # After each task, so that a run that is cut off leaves what it has.
+        # The table is written after each task: a killed run leaves what it has.
         left = {name: "not trained yet" for name in places if name not in results}
         found = summary(results, {**missing, **left}, benchmark)
         if output is not None:
@@ -138,7 +139,7 @@ def finetune_all(
 
 
 def _write_majority(data, output, report, benchmark):
-    """Write the file of what isn't learned, and list the folder that it is in."""
+    """Write the file of the task that isn't learned, and list its folder."""
     name = benchmark.by_majority
     if name is None:
         return []
@@ -151,15 +152,15 @@ def _write_majority(data, output, report, benchmark):
 def find_tasks(
     data: Path | None, benchmark: Benchmark = GLUE
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Find the folders of a benchmark's tasks, and say why there are none of others.
+    """Find the folders of a benchmark's tasks, and say why others have none.
 
     Args:
         data: folder, or `None`: then each task is to be downloaded.
         benchmark: `Benchmark`.
 
     Returns:
-        Tuple of a dict from names of tasks to folders or `None`, and one from names
-        of those that aren't there to reasons.
+        Tuple of two dicts: from names of tasks to folders or `None`, and from names of
+        missing tasks to reasons.
     """
     official = benchmark.official
     if data is None:
@@ -176,7 +177,7 @@ def find_tasks(
 
 def _folder_of(task, data):
     """Find the folder of a task, by its own name or one like it, or give `None`."""
-    # What has the name of another task comes last.
+    # A folder that has the name of another task comes last.
     names = sorted(os.listdir(data), key=lambda name: (name in TASKS, name))
     reduced = submissions.folder_name(task)
     like = [n for n in names if submissions.folder_name(n) == reduced]
@@ -194,7 +195,7 @@ def summary(
     Args:
         results: dict from names of tasks to their metrics, from -1 to 1; SQuAD's are
             in percent already.
-        missing: dict from names of tasks without any to reasons.
+        missing: dict from names of tasks without results to reasons.
         benchmark: `Benchmark`.
 
     Returns:

@@ -1,7 +1,7 @@
-"""What a command refuses at once, before it imports the frameworks.
+"""Check what a command can refuse before it imports the frameworks.
 
-That takes seconds. What is found here would be found later as well; none of it needs a
-model.
+Importing them takes seconds, and none of these checks needs a model. Errors that are
+found here would be found later as well.
 """
 
 import errno
@@ -37,7 +37,7 @@ def check_files(name: str, files: Sequence[str]) -> None:
 
     Args:
         name: of the argument.
-        files: paths and patterns of files or folders; datasets by name are left out.
+        files: paths and patterns of files or folders. Names of datasets aren't checked.
     """
     for file in files:
         if file.startswith(_DATASETS) or os.path.exists(file):
@@ -50,7 +50,7 @@ def check_files(name: str, files: Sequence[str]) -> None:
 
 
 def check_there(path: str, name: str) -> None:
-    """Raise a `FileNotFoundError` for a path of nothing."""
+    """Raise a `FileNotFoundError` for a path where nothing is."""
     if not os.path.exists(path):
         raise FileNotFoundError(
             f"`{name}` must name existing files. Received: {path!r}, which is none."
@@ -68,7 +68,7 @@ def check_texts(files: Sequence[str], name: str = "files") -> None:
 
 
 def check_new_file(output: str) -> None:
-    """Raise an error for a path that no file could be written to."""
+    """Raise an error for a path to which no file can be written."""
     folder = os.path.dirname(os.path.abspath(output))
     if os.path.isdir(output) or not os.path.isdir(folder):
         raise ValueError(
@@ -80,7 +80,7 @@ def check_new_file(output: str) -> None:
 
 
 def check_task_folder(preset: str) -> None:
-    """Raise a `ValueError` for what isn't the directory of any task."""
+    """Raise a `ValueError` for a path that isn't the folder of a task."""
     if not os.path.exists(os.path.join(preset, TASK_FILE)):
         raise ValueError(
             "`preset` must be the directory of a fine-tuned task. "
@@ -96,8 +96,8 @@ def check_run(run: PretrainingRun) -> None:
 
     Raises:
         ValueError: for a run without files, output or the teacher that its objective
-            needs, or one in the same place that was killed, unless it is to be
-            resumed with the same settings.
+            needs; and if a run was killed in the same place, unless this run resumes it
+            with the same settings.
         OSError: for files that aren't there, or an output that can't be written.
     """
     for name in ("files", "output"):
@@ -123,26 +123,27 @@ def check_run(run: PretrainingRun) -> None:
         return
     if not run.resume:
         raise ValueError(
-            "`resume` must be given to go on with the run that was killed and left "
-            f"{backup}, or that folder be deleted. Received: resume=False."
+            "`resume` must be given to continue the killed run whose state is in "
+            f"{backup}. Delete that folder to begin anew. Received: resume=False."
         )
     before = PretrainingRun.read(os.path.join(backup, FILE_NAME), resume=True)
     for name, value in vars(before).items():
         if value != getattr(run, name):
             raise ValueError(
-                f"`{name}` must be {value!r}, as in the run that was killed and left "
+                f"`{name}` must be {value!r}, as in the killed run whose state is in "
                 f"{backup}. Received: {getattr(run, name)!r}."
             )
 
 
 def check_vocabulary(run: PretrainingRun) -> None:
-    """Check the text that a vocabulary is to be learned of, and where it is to go.
+    """Check the text that a vocabulary is learned from, and the folder it goes to.
 
     Args:
         run: `PretrainingRun`.
 
     Raises:
-        ValueError: without files or output, or for a tokenizer that is there.
+        ValueError: without files or output, or for a tokenizer that isn't a kind to
+            learn.
         OSError: for files that aren't there, or an output that can't be written.
     """
     for name in ("files", "output"):
@@ -159,12 +160,12 @@ def check_vocabulary(run: PretrainingRun) -> None:
 
 
 def backup_folder(run: PretrainingRun) -> str:
-    """Give the folder of the state of an unfinished run, beside its preset."""
+    """Give the folder that holds the state of an unfinished run, beside its preset."""
     return f"{os.path.abspath(run.output)}-backup"
 
 
 def has_backup(folder: str) -> bool:
-    """Tell whether a run has left enough in a folder to go on with it."""
+    """Tell whether a folder holds enough of a killed run to continue it."""
     places = (glob.escape(folder), os.path.join(glob.escape(folder), "phase-*"))
     return any(glob.glob(os.path.join(place, "backup.npz")) for place in places)
 
@@ -176,7 +177,7 @@ def check_prepared(
     new_vocabulary: int | None,
     test_sets: Sequence[str],
 ) -> None:
-    """Check what a corpus is to be prepared of; see `preparing.prepare`."""
+    """Check the arguments of `preparing.prepare`."""
     check_files("sources", sources)
     check_files("test_set", test_sets)
     check_output(output)
@@ -193,11 +194,11 @@ def check_prepared(
 def check_finetuning(
     preset: str, task: str | None, data: str | None, output: str | None, **own: Any
 ) -> None:
-    """Check what is to be fine-tuned on; see `finetuning.finetune`.
+    """Check the arguments of `finetuning.finetune`.
 
     Args:
-        preset, task, data, output: see there.
-        **own: what is for a table of one's own: `text`, `label`, `validation`.
+        preset, task, data, output: see `finetuning.finetune`.
+        **own: arguments for a user's own table: `text`, `label`, `validation`.
     """
     check_findable(preset)
     if output is not None:
@@ -213,7 +214,7 @@ def check_finetuning(
         get_task(task)
 
 
-# What is the same in both runs of `adapt`, or has an option of its own.
+# Settings that `adapt` sets itself, or has an option for.
 _OF_ADAPT = (
     "files output preset teacher family size objective tokenizer vocabulary_size "
     "new_words epochs steps_per_epoch seed resume mix_exponent"
@@ -230,12 +231,12 @@ def check_adapting(
     task: str | None,
     changes: Config,
 ) -> None:
-    """Check what is to be adapted; see `adapting.adapt`."""
+    """Check the arguments of `adapting.adapt`."""
     for name in _OF_ADAPT:
         if name in changes:
             raise ValueError(
-                "--set must leave what `adapt` sets itself. "
-                f"Received: {name}={changes[name]!r}."
+                "--set must not name a setting that `adapt` sets itself. Received: "
+                f"{name}={changes[name]!r}."
             )
     PretrainingRun.of(changes, "of --set")
     check_files("files", files)
@@ -259,7 +260,7 @@ def check_something(task: Any, data: Any) -> None:
 
 
 def check_without_own(task: Any, own: Mapping[str, Any]) -> None:
-    """Raise a `ValueError` for a task with arguments that are for an own table."""
+    """Raise a `ValueError` for a task with arguments that are for a user's table."""
     given = {name: value for name, value in own.items() if value is not None}
     if given:
         raise ValueError(
@@ -269,7 +270,7 @@ def check_without_own(task: Any, own: Mapping[str, Any]) -> None:
 
 
 def check_conversion(source: str, destination: str, to: str) -> None:
-    """Check the places of a conversion; see `conversion.convert`."""
+    """Check the folders of `conversion.convert`."""
     if os.path.realpath(source) == os.path.realpath(destination):
         raise ValueError(
             f"`destination` must be another folder than `source`. Received: {source!r} "
@@ -282,7 +283,7 @@ def check_conversion(source: str, destination: str, to: str) -> None:
 
 
 def check_sampler(sampler: str) -> None:
-    """Raise a `ValueError` for what isn't the name of a sampler."""
+    """Raise a `ValueError` for an unknown sampler."""
     check_choice("sampler", sampler, SAMPLERS)
 
 
@@ -311,9 +312,9 @@ SAMPLED_BY = {
         "top_p": "p",
     },
 }
-# Those of a beam search alone.
+# Options of a beam search alone.
 _OF_BEAMS = ("length_penalty", "num_beams")
-# Commands that take some tasks only; the others take each.
+# Commands that take some tasks only; the other commands take every task.
 TAKEN = {
     "fill-mask": FILL_MASKS,
     "generate": ("CausalLM", "RecurrentLM", "TextToText"),
@@ -327,7 +328,7 @@ def check_taken(command: str, preset: str) -> None:
 
     Args:
         command: a key of `TAKEN`.
-        preset: name or folder of a checkpoint; one of a backbone is taken.
+        preset: name or folder of a checkpoint. A backbone's is always taken.
     """
     taken, task = TAKEN[command], saved_task(preset)
     if task is None:
@@ -363,7 +364,7 @@ def check_sampling(sampler: str, given: Mapping[str, Any]) -> None:
 
 
 def saved_task(preset: str) -> str | None:
-    """Read the name of the class of the task that is in a folder, if there is one."""
+    """Read the name of the class of the task in a folder, if there is one."""
     path = os.path.join(preset, TASK_FILE)
     if not os.path.isfile(path):
         return None

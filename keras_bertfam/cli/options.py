@@ -1,4 +1,4 @@
-"""Options of a command line that are the settings of a pre-training run."""
+"""Make the options of a command from the settings of a pre-training run."""
 
 import dataclasses
 import inspect
@@ -23,13 +23,13 @@ def takes_a_run(
 ) -> Any:
     """Make a function for typer with an option for each setting of a run.
 
-    `--config` reads settings from a file, and `--recipe` has some by a name; options
-    given beside them take their place. `--set` has arguments of classes.
+    `--config` reads settings from a file, and `--recipe` names a set of them. Options
+    given beside these two replace their values. `--set` gives arguments of classes.
 
     Args:
         function: takes a `PretrainingRun`. Its docstring is the command's help.
-        only: names of the settings that have an option, without `--config`, `--recipe`
-            and `--set`; `None` for all.
+        only: names of the settings that get an option; there is then no `--config`,
+            `--recipe` or `--set`. `None` for all settings.
         **defaults: settings that differ from those of `PretrainingRun`.
 
     Returns:
@@ -37,7 +37,7 @@ def takes_a_run(
     """
 
     def command(context: typer.Context | None, **options: Any) -> Any:
-        # There is none where Python calls it.
+        # Python code calls it without a context.
         with of_command(context and context.command):
             try:
                 run = _run(options, defaults)
@@ -52,13 +52,14 @@ def takes_a_run(
     ]
     command.__doc__, command.__name__ = function.__doc__, function.__name__
     command.__annotations__ = {p.name: p.annotation for p in parameters}
-    # What typer reads. Options are `None` unless given: a file may have them.
+    # typer reads the signature. An option that isn't given is `None`, so that a file's
+    # value stays.
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command
 
 
 def _run(options, defaults):
-    """Make a run of options, which are `None` or empty unless they are given."""
+    """Make a run from options; those that aren't given are `None` or empty."""
     given = {n: v for n, v in options.items() if v is not None and v != []}
     config, recipe = given.pop("config", None), given.pop("recipe", None)
     arguments = _arguments(given.pop("arguments", ()))
@@ -74,7 +75,7 @@ def _run(options, defaults):
         run = PretrainingRun.read(config, **given)
     else:
         raise ValueError(
-            "`recipe` must be left out with a `config`, which has all settings. "
+            "`recipe` must be left out with a `config`, which holds all settings. "
             f"Received: {recipe!r}."
         )
     check_effects(run, asked)
@@ -83,7 +84,7 @@ def _run(options, defaults):
 
 
 def _arguments(texts):
-    """Make the settings that are dicts of texts such as `preprocessor.seed=1`."""
+    """Make the settings that are dicts, from texts such as `preprocessor.seed=1`."""
     found: dict[str, Any] = {}
     for text in texts:
         name, value = as_setting(text)
@@ -106,7 +107,10 @@ def as_setting(text: str) -> tuple[str, Any]:
     """
     name, sign, value = text.partition("=")
     if not sign:
-        raise ValueError(f"`set` must be a name, = and a value. Received: {text!r}.")
+        raise ValueError(
+            "`set` must be a name, = and a value, such as size=base. "
+            f"Received: {text!r}."
+        )
     try:
         return name.strip(), parsing.parse_yaml(value)
     except ValueError as error:
@@ -117,8 +121,10 @@ def _parameters(defaults):
     yield inspect.Parameter(
         "context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context
     )
-    config = typer.Option(help="File of settings, such as run.yaml beside a preset.")
-    recipe = typer.Option(help=f"Settings by name: {', '.join(RECIPES)}.")
+    config = typer.Option(
+        help="File of settings, such as the run.yaml in a preset's folder."
+    )
+    recipe = typer.Option(help=f"Named settings: {', '.join(RECIPES)}.")
     kinds = typing.get_type_hints(PretrainingRun)
     for field in dataclasses.fields(PretrainingRun):
         kind, text = kinds[field.name], field.metadata["help"]
@@ -133,12 +139,12 @@ def _parameters(defaults):
         yield _optional(field.name, kind | None, settings(help=text))
     yield _optional("config", str | None, config)
     yield _optional("recipe", str | None, recipe)
-    rate = typer.Option(min=0, max=1, help="Share of the tokens that is masked.")
+    rate = typer.Option(min=0, max=1, help="Share of the tokens to mask.")
     yield _optional("mask_rate", float | None, rate)
     arguments = typer.Option(
         "--set",
-        help=f"Argument of {', '.join(_GROUPS)}, as preprocessor.mask_token_rate=1. "
-        "May be repeated.",
+        help=f"Argument of {', '.join(_GROUPS)}, such as "
+        "preprocessor.mask_token_rate=1. May be repeated.",
     )
     yield _optional("arguments", list[str] | None, arguments)
 

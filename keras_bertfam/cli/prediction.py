@@ -1,4 +1,4 @@
-"""Answers of trained tasks to examples, and the texts that they write."""
+"""Predict for examples with trained tasks, and write texts."""
 
 import contextlib
 import inspect
@@ -31,7 +31,7 @@ _LONGEST = 10_000_000  # characters of a line
 
 
 def load_task(preset: str) -> Model:
-    """Load the fine-tuned task of a preset preset_checks.
+    """Load the fine-tuned task of a preset folder.
 
     Raises:
         ValueError: if there is none.
@@ -92,14 +92,16 @@ def predict(
 
     Args:
         model: a fine-tuned task, or a `keras_bertfam.tasks.Ensemble`.
-        files: paths: tables as `keras_bertfam.datasets.load_examples` reads them, by
-            their suffix, and others with a text a line; without any, `lines` are read.
-        text: names of the columns with the texts, two for pairs; none for the usual
-            ones of the task. In lines, what is more than one column is a JSON object.
+        files: paths. A suffix such as `.csv` tells a table, which is read as by
+            `keras_bertfam.datasets.load_examples`; other files have one text a line. If
+            it is empty, `lines` are read.
+        text: names of the columns with the texts, two for pairs. If it is empty, the
+            task's usual ones. Lines of files that aren't tables hold JSON objects if
+            there is more than one column.
         lines: file object, standard input by default.
 
     Yields:
-        For each example a dict: its columns, and what the task says.
+        For each example a dict: its columns, and the task's predictions.
 
     Raises:
         ValueError: for a line or table without the columns.
@@ -115,17 +117,17 @@ def predict(
 def fill_mask(
     preset: str, files: Sequence[str], top_k: int, lines: TextIO | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the tokens that a masked language model puts in the place of masks.
+    """Yield the tokens that a masked language model fills into masks.
 
     Args:
         preset: name or folder of a checkpoint.
-        files: paths of files with a text a line; without any, `lines` are read.
+        files: paths of files with one text a line. If it is empty, `lines` are read.
         top_k: how many tokens for each mask.
         lines: file object, standard input by default.
 
     Yields:
-        For each text a dict: `text`, and `masks`, a list for each mask of `token` and
-        `probability`, the most probable first.
+        For each text a dict: `text`, and `masks`, which has a list for each mask. Its
+        items have a `token` and a `probability`, the most probable first.
     """
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -133,8 +135,8 @@ def fill_mask(
     for each in said:
         if "masked_lm_head" in str(each.message):
             raise ValueError(
-                "`preset` must have learnt to fill masks. Received: "
-                f"{preset!r}, of which is said: {str(each.message).rstrip('.')}."
+                f"`preset` must have learnt to fill masks. Received: {preset!r}. "
+                f"Loading it warned: {str(each.message).rstrip('.')}."
             )
         warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
     for rows in _batches(_rows(files, ["text"], lines)):
@@ -161,7 +163,7 @@ def _rows(files, columns, lines):
 
 
 def check_line(name: str, number: int, line: str) -> None:
-    """Raise a `ValueError` for a line that is longer than any model's text."""
+    """Raise a `ValueError` for a line that is too long to be a text."""
     if len(line) > _LONGEST:
         raise ValueError(
             f"{name}, line {number}: expected at most {_LONGEST:,} characters. "
@@ -221,7 +223,7 @@ def _write(model, given):
         yield {"written": text}
 
 
-# The usual columns, and what gives the answers.
+# For each task: its usual columns, and the function that gives the answers.
 _TASKS: dict[Any, tuple[tuple[str, ...], Callable[..., Iterator[dict[str, Any]]]]] = {
     **{
         cls: (cls.text_columns, cls.answers)
@@ -233,11 +235,11 @@ _TASKS: dict[Any, tuple[tuple[str, ...], Callable[..., Iterator[dict[str, Any]]]
 
 
 def write_texts(model: Model, texts: Sequence[str], batch_size: int = 32) -> list[str]:
-    """Write texts by greedy search with a `TextToText`, in rows like those of training.
+    """Write texts by greedy search with a `TextToText`, with the rows of its training.
 
     Args:
         model: a `TextToText` with a `TextToTextPreprocessor`.
-        texts: sequence of strings. What is longer than a row is cut.
+        texts: sequence of strings. Texts longer than a row are cut.
         batch_size: int. Texts that are written at a time.
 
     Returns:
@@ -272,7 +274,7 @@ def load_writer(preset: str) -> Model:
         preset: name or folder of a checkpoint.
 
     Raises:
-        ValueError: for another task, or one without a tokenizer.
+        ValueError: for a task that writes no texts, or has no tokenizer.
     """
     model = load_model(preset)
     if not hasattr(model, "generate"):
@@ -288,12 +290,12 @@ def load_writer(preset: str) -> Model:
 def prompts_of(
     prompts: Sequence[str], files: Sequence[str], lines: Iterable[str]
 ) -> Iterator[str]:
-    """Read prompts: those that are given, lines of files, or else of standard input.
+    """Read prompts: given ones and lines of files, or else lines of standard input.
 
     Args:
         prompts: list of str.
         files: paths of files with a prompt a line.
-        lines: what is read if there are neither.
+        lines: read if there are no prompts and no files.
     """
     yield from prompts
     named = [(path, decoded_lines(path)) for path in files]
@@ -318,8 +320,8 @@ def generate(
     Args:
         model: what `load_writer` gives.
         prompts: strings.
-        max_length: int. Tokens of a text, see `generate` of the task; `None` for the
-            model's own, or 64.
+        max_length: int. The most tokens of a text, see `generate` of the task; `None`
+            for the model's own, or 64.
         sampler: name; `None` for the model's own, or `"greedy"`.
         options: arguments of the sampler, by the names in `SAMPLED_BY`, and of
             `GenerationSettings`.

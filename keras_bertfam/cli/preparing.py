@@ -1,4 +1,4 @@
-"""Corpora that are prepared once for all runs, and vocabularies of them."""
+"""Prepare a corpus once for all runs, and learn its vocabulary."""
 
 import dataclasses
 import inspect
@@ -26,24 +26,26 @@ def prepare(
     report: Callable[[str], Any] = print,
     **options: Any,
 ) -> None:
-    """Prepare a corpus.
+    """Prepare a corpus; learn its vocabulary first if wanted.
 
     Args:
         sources: see `corpora.prepare`.
         output: see `corpora.prepare`.
-        tokenizer: see `corpora.prepare`; or with `new_vocabulary` the kind of
-            tokenizer, if it isn't the family's.
-        new_vocabulary: int. Tokens of a vocabulary to learn of the sources.
-        family: whose tokenizer to learn, BERT's by default; or see `corpora.prepare`.
+        tokenizer: see `corpora.prepare`. With `new_vocabulary`, the kind of tokenizer,
+            or `None` for the family's.
+        new_vocabulary: int. The most tokens of a vocabulary to learn from the sources.
+        family: with `new_vocabulary`, the family whose kind of tokenizer is learned,
+            BERT's by default. Otherwise see `corpora.prepare`.
         rules: names of `RULES`, and arguments of `QualityRules` such as
             `"min_words=20"`.
-        near_duplicates: float. The `threshold` of `NearDuplicates`; 0 is none.
+        near_duplicates: float. The `threshold` of `NearDuplicates`; with 0, near
+            duplicates are kept.
         report: function that takes a line of text.
         **options: arguments of `corpora.prepare`.
 
     Raises:
-        ValueError: for neither a tokenizer nor a new vocabulary, or rules that there
-            aren't.
+        ValueError: for neither a tokenizer nor a new vocabulary, for unknown rules, or
+            if no document passes them.
     """
     check_prepared(
         sources, output, tokenizer, new_vocabulary, options.get("test_sets", ())
@@ -76,19 +78,19 @@ def prepare(
     if not manifest.counts["documents"]:
         dropped = {each["name"]: each["dropped"] for each in manifest.filters}
         raise ValueError(
-            "`sources` must have documents that are left by the rules. Received: none; "
-            f"{output!r} is an empty corpus. Dropped: {dropped}."
+            "`sources` must have documents that pass the rules. Received: none; "
+            f"{output!r} is now an empty corpus. Dropped: {dropped}."
         )
 
 
 def quality_rules(rules: Sequence[str]) -> corpora.QualityRules:
-    """Read rules by names and values; later ones take the place of those before.
+    """Read rules by names and values; later ones replace earlier ones.
 
     Args:
         rules: such as `["gopher", "min_words=20"]`.
 
     Raises:
-        ValueError: for a name or a value that there isn't.
+        ValueError: for an unknown name, or a value of another type.
     """
     kinds = typing.get_type_hints(corpora.QualityRules)
     arguments: Config = {}

@@ -1,4 +1,4 @@
-"""A pre-training run, from its files to the preset it writes."""
+"""Pre-train, from text files to the preset that is written."""
 
 import contextlib
 import fcntl
@@ -54,8 +54,8 @@ Documents: TypeAlias = TFDataset | TokenCorpus | MixedDocuments
 def pretrain(run: PretrainingRun, report: Callable[[str], Any] = print) -> Model:
     """Pre-train by the settings of a run, and write its preset.
 
-    With a `distribution` all processes are to call it, with the same settings, files
-    and shared folders; the first one writes.
+    With a `distribution`, every process must call it, with the same settings, files and
+    shared folders. The first process writes the preset.
 
     Args:
         run: `PretrainingRun`.
@@ -83,7 +83,7 @@ def _pretrain(run, report):
     learned = (run.teacher or run.preset) is None and run.tokenizer in _LEARNED
     backup = backup_folder(run)
     if run.resume and not has_backup(backup):
-        report(f"There is no backup in {backup}: beginning anew.")
+        report(f"No backup found in {backup}: the run begins anew.")
     if learned and not isinstance(documents, TokenCorpus):
         report(f"Learning a vocabulary of at most {run.vocabulary_size} tokens.")
     model = build(run, documents)
@@ -92,10 +92,10 @@ def _pretrain(run, report):
         documents = share_of_documents(documents, run.text_share)
     try:
         model = train(run, model, documents)
-    except SystemExit:  # of `BackupAndResume`, when the run is told to end
-        report("The same command with --resume goes on.")
+    except SystemExit:  # raised by `BackupAndResume` when the run is told to end
+        report("The same command with --resume continues the run.")
         raise
-    report(f"Wrote {run.output}, and {FILE_NAME} in it, which repeats the run.")
+    report(f"Wrote {run.output}. Its {FILE_NAME} repeats the run.")
     return model
 
 
@@ -115,7 +115,7 @@ def learn_vocabulary(run: PretrainingRun) -> int:
 
 
 def begin(run: PretrainingRun) -> Documents:
-    """Set seed and precision, and check all that can be before anything is learned.
+    """Set seed and precision, and check what can be checked before training.
 
     Args:
         run: `PretrainingRun`.
@@ -124,10 +124,8 @@ def begin(run: PretrainingRun) -> Documents:
         The documents, see `read_corpora`.
 
     Raises:
-        ValueError: for a run without files or output, or one in the same place that
-            was killed, unless it is to be resumed with the same settings; for a
-            tokenizer that isn't there; and for a prepared corpus with a vocabulary
-            that is to be learned.
+        ValueError: as `check_run`; for a tokenizer that doesn't exist; and for a
+            prepared corpus with a vocabulary that is to be learned.
     """
     check_run(run)
     if run.tokenizer not in _LEARNED:
@@ -151,16 +149,16 @@ def _check_prepared(run, corpus):
     known = run.teacher or run.preset or has_its_own
     if not known and run.tokenizer in _LEARNED:
         raise ValueError(
-            "`tokenizer` must be the one that the corpus was prepared with, or left "
-            f"out where that is in {corpus.tokenizer_folder!r}. "
-            f"Received: {run.tokenizer!r}."
+            "`tokenizer` must be the one that the corpus was prepared with. It may be "
+            f"left out if it is in {corpus.tokenizer_folder!r}. Received: "
+            f"{run.tokenizer!r}."
         )
 
 
 def read_corpora(run: PretrainingRun) -> Documents:
-    """Read what a run trains on: with a `mix_exponent` several corpora, mixed.
+    """Read what a run trains on; with a `mix_exponent`, a mix of several corpora.
 
-    Of two languages, as `de+is`, one is translations of the other.
+    A corpus with two languages in its name, as `de+is`, holds translations.
     """
     if run.mix_exponent is None:
         return read(run, run.files)
@@ -187,7 +185,7 @@ def _marked(run, language, documents):
 
 
 def read(run: PretrainingRun, files: Sequence[str]) -> TFDataset | TokenCorpus:
-    """Read the documents of files, or of one prepared corpus, as a run has them."""
+    """Read the documents of files, or of one prepared corpus, with a run's settings."""
     if len(files) == 1 and os.path.isdir(files[0]):
         return read_tokens(files[0])
     names = ("feature", "one_per_file", "encoding", "max_line_length")
@@ -195,7 +193,7 @@ def read(run: PretrainingRun, files: Sequence[str]) -> TFDataset | TokenCorpus:
 
 
 def train(run: PretrainingRun, model: Model, documents: Documents) -> Model:
-    """Train a compiled task, and write its preset and settings as a whole.
+    """Train a compiled task, and write its preset with the settings of the run.
 
     Args:
         run: `PretrainingRun`.
@@ -203,14 +201,14 @@ def train(run: PretrainingRun, model: Model, documents: Documents) -> Model:
         documents: what `dataset` of the preprocessor takes.
 
     Returns:
-        The task; another one if its phases changed objective or encoder.
+        The task, which is a new one if phases changed its objective or encoder.
     """
     chief = distribution.is_chief()
     with _alone(run) if chief else contextlib.nullcontext(backup_folder(run)) as backup:
         if chief:
             run.write(os.path.join(backup, FILE_NAME))
         fit = _fit_phases if run.phases else _fit
-        # A bar on a terminal, a line an epoch in a file.
+        # A progress bar on a terminal, one line per epoch in a file.
         verbose = (1 if sys.stdout.isatty() else 2) if chief else 0
         model = fit(run, model, documents, _callbacks(run, backup), verbose)
         with distribution.gathered(model):
@@ -264,7 +262,7 @@ def _fit_phases(run, model, documents, callbacks, verbose):
 
 @contextlib.contextmanager
 def _alone(run):
-    """Hold the folder of a run's state for this process; remove it at the end."""
+    """Reserve the folder of a run's state for this process; remove it at the end."""
     folder = backup_folder(run)
     with held(folder, run.output):
         try:
@@ -278,7 +276,7 @@ def _alone(run):
 
 @contextlib.contextmanager
 def held(folder: str, output: str) -> Iterator[None]:
-    """Make a folder, and hold it unless another process does.
+    """Make a folder and lock it, unless another process holds it.
 
     Args:
         folder: path.
@@ -292,8 +290,8 @@ def held(folder: str, output: str) -> Iterator[None]:
     try:
         if locks.lock(descriptor, fcntl.LOCK_EX) is False:
             raise ValueError(
-                "`output` must be that of one run at a time. "
-                f"Received: {output!r}, whose {folder} is in use."
+                f"`output` must be used by one run at a time. Received: {output!r}, "
+                f"whose {folder} another process holds."
             )
         yield
     finally:
@@ -302,7 +300,7 @@ def held(folder: str, output: str) -> Iterator[None]:
 
 
 def save(run: PretrainingRun, model: Model) -> None:
-    """Write what a task has trained, and the settings beside it."""
+    """Write the trained model and the settings of the run."""
     if hasattr(model, "generator"):  # an encoder of its own
         model.generator.save_to_preset(f"{run.output}-generator")
     with folders.write_aside(run.output) as folder:
@@ -312,12 +310,13 @@ def save(run: PretrainingRun, model: Model) -> None:
 
 
 def _callbacks(run, backup):
-    # It stays until the preset is written.
+    # The backup stays until the preset is written.
     chosen: list[keras.callbacks.Callback] = [
         callbacks.BackupAndResume(backup, SAVE_FREQ, delete_checkpoint=False)
     ]
     if run.tensorboard is not None:
-        # All have to ask for the sums over all, and logs are of one.
+        # All processes take part in the sums over devices, but only one writes the
+        # logs.
         part = "" if distribution.is_chief() else "others"
         chosen.append(callbacks.TensorBoard(os.path.join(run.tensorboard, part)))
     if run.checkpoints:

@@ -1,4 +1,4 @@
-"""The settings of a pre-training run: from options or a file, and back to one."""
+"""Read the settings of a pre-training run from options or a file, and write them."""
 
 import contextlib
 import dataclasses
@@ -33,12 +33,12 @@ PRECISIONS = {
 }
 RECOMPUTED = ("none", "attention", "block")
 TOKENIZERS = ("word_piece", "byte_pair", "sentence_piece")
-# The settings that a vocabulary is learned by.
+# The settings that learning a vocabulary reads.
 VOCABULARY = (
     "files output family objective tokenizer vocabulary_size cased mix_exponent "
     "one_per_file feature encoding max_line_length"
 ).split()
-# Layers and width of BERT's miniatures, by which any family can be made.
+# Layers and width of BERT's miniatures; any family can be made in these sizes.
 SHAPES = {
     "tiny": (2, 128),
     "mini": (4, 256),
@@ -50,14 +50,14 @@ SHAPES = {
 
 
 def families() -> list[str]:
-    """List the families whose pre-training is one of the objectives here."""
+    """List the families that are pre-trained by one of the objectives here."""
     tasks = {objective.task for objective in OBJECTIVES.values()}
     recipes = {name: record.pretraining for name, record in FAMILIES.items()}
     return sorted(n for n, each in recipes.items() if each and each[""].task in tasks)
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Join names as the help of an option has them."""
+    """Join names for the help of an option: "a, b or c"."""
     *others, last = names
     return f"{', '.join(others)} or {last}" if others else last
 
@@ -68,7 +68,7 @@ def _described(objective: str) -> str:
 
 
 def _setting(default: Any, description: str) -> Any:
-    """Make a field with what its option's help says."""
+    """Make a field whose metadata holds the help of its option."""
     metadata = {"help": description}
     if isinstance(default, dict | list):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
@@ -77,15 +77,16 @@ def _setting(default: Any, description: str) -> Any:
 
 @dataclasses.dataclass
 class PretrainingRun:
-    """All that makes a pre-training run; what is `None` is as the family published it.
+    """Hold all settings of a pre-training run.
 
-    The fields' own descriptions are the help of the options of the same names.
+    `None` stands for the family's published value. The fields' own descriptions are the
+    help of the options of the same names.
     """
 
     files: tuple[str, ...] = _setting(
-        (), "Text files, blank lines between documents; or a prepared corpus."
+        (), "Text files with blank lines between documents, or a prepared corpus."
     )
-    output: str = _setting("", "Preset directory to write.")
+    output: str = _setting("", "Preset folder to write.")
     family: str = _setting("bert", f"{_listed(families())}.")
     objective: str | None = _setting(
         None, f"{_listed(map(_described, OBJECTIVES))}. Default: the family's."
@@ -94,66 +95,89 @@ class PretrainingRun:
         None, f"{', '.join(SHAPES)} or a published name. Default: mini."
     )
     preset: str | None = _setting(
-        None, "Preset to go on from, in place of new weights; by mlm if not said."
+        None,
+        "Preset to train further, in place of new weights; the objective "
+        "is then mlm by default.",
     )
-    new_words: int = _setting(0, "Most words of the text to add to that preset's.")
-    teacher: str | None = _setting(None, "Preset to distil.")
+    new_words: int = _setting(
+        0, "With --preset: add at most this many words of the text to its vocabulary."
+    )
+    teacher: str | None = _setting(None, "Preset to distil from.")
     tokenizer: str | None = _setting(
         None,
         f"{_listed(TOKENIZERS)} to learn, or {GIVEN}.",
     )
-    vocabulary_size: int = _setting(8000, "The most tokens to learn.")
+    vocabulary_size: int = _setting(8000, "The most tokens of a vocabulary to learn.")
     cased: bool | None = _setting(None, "Keep case and accents.")
     mix_exponent: float | None = _setting(
         None,
-        "Files are LANGUAGE=FILES, drawn by this power of their share of the text: .7 "
-        "for BERT's languages, .3 for XLM-R's. de+is=FILES, twice, are translations.",
+        "Mix languages: FILES are LANGUAGE=FILES, and each language is drawn by this "
+        "power of its share of the text. BERT used .7, XLM-R .3. Two files of de+is= "
+        "are translations, line by line.",
     )
     text_share: float = _setting(
-        1.0, "Of the documents to train on; the vocabulary is of all."
+        1.0, "Share of the documents to train on. The vocabulary is learned from all."
     )
-    one_per_file: bool = _setting(False, "A document is a whole file.")
-    feature: str = _setting("text", "Field or column of the text.")
-    encoding: str = _setting("utf-8", "Of the files.")
-    max_line_length: int = _setting(MAX_LINE_LENGTH, "Most characters of a line.")
-    validation: tuple[str, ...] = _setting((), "Held-out text files.")
+    one_per_file: bool = _setting(False, "Read each file as one document.")
+    feature: str = _setting("text", "Field or column that holds the text.")
+    encoding: str = _setting("utf-8", "Encoding of the files.")
+    max_line_length: int = _setting(
+        MAX_LINE_LENGTH, "The most characters a line may have."
+    )
+    validation: tuple[str, ...] = _setting((), "Text files to validate on.")
     sequence_length: int = _setting(128, "Tokens in a row.")
     packing: str | None = _setting(
-        None, "What rows hold. best_fit: documents, or pairs, that share them unseen."
+        None,
+        "How rows are filled. best_fit: several documents, or pairs, "
+        "share a row and don't attend to each other.",
     )
     batch_size: int = _setting(64, "Rows in a batch.")
-    accumulate: int = _setting(1, "Batches in an update.")
+    accumulate: int = _setting(1, "Batches in a step.")
     epochs: int = _setting(10, "Passes over the text.")
-    steps_per_epoch: int | None = _setting(None, "Batches of an epoch, if not a pass.")
-    learning_rate: float | None = _setting(None, "The peak.")
-    warmup_steps: float | None = _setting(None, "Steps, or their share below 1.")
+    steps_per_epoch: int | None = _setting(
+        None, "Batches in an epoch. Default: one pass over the text."
+    )
+    learning_rate: float | None = _setting(None, "Peak of the learning rate.")
+    warmup_steps: float | None = _setting(
+        None, "Steps of warm-up; below 1, their share of all steps."
+    )
     strategy: str | None = _setting(None, f"What to mask: {_listed(strategies())}.")
-    precision: str = _setting("float32", f"{_listed(PRECISIONS)} to compute in.")
+    precision: str = _setting(
+        "float32", f"Number format of the computation: {_listed(PRECISIONS)}."
+    )
     jit_compile: bool | None = _setting(
-        None, "Compile the step, by XLA or by PyTorch's compiler."
+        None, "Compile the step with XLA, or with PyTorch's compiler."
     )
     rematerialize: str = _setting(
-        "none", f"{_listed(RECOMPUTED)}, whose values the gradient computes again."
+        "none",
+        f"What the gradient computes again to save memory: {_listed(RECOMPUTED)}.",
     )
-    seed: int = _setting(0, "Of weights, order and masks.")
-    tensorboard: str | None = _setting(None, "Directory of logs for TensorBoard.")
+    seed: int = _setting(0, "Seed of weights, order and masks.")
+    tensorboard: str | None = _setting(None, "Folder for TensorBoard's logs.")
     checkpoints: int = _setting(
-        0, "How many of the last epochs' presets to keep beside the best."
+        0, "Keep the presets of this many last epochs, and of the best one."
     )
     distribution: str | None = _setting(
         None,
-        f"What shares each batch: {_listed(BACKENDS)}; TF_CONFIG's processes, or "
-        "jax's devices, which share the weights as well if sharded.",
+        f"How devices share each batch: {_listed(BACKENDS)}. multi_worker uses the "
+        "processes named in TF_CONFIG. The others use JAX's devices; jax_sharded also "
+        "splits the weights.",
     )
-    model_parallel: int = _setting(1, "Of jax's devices, how many share the weights.")
-    resume: bool = _setting(False, "Go on with a run that was killed, if there is one.")
-    phases: list[Config] = _setting([], "Of `keras_bertfam.tasks.Phase`, in order.")
+    model_parallel: int = _setting(
+        1, "With jax: how many devices split the weights between them."
+    )
+    resume: bool = _setting(False, "Continue a run that was killed, if there is one.")
+    phases: list[Config] = _setting(
+        [], "Arguments of each `keras_bertfam.tasks.Phase`, in order."
+    )
     backbone_arguments: Config = _setting({}, "Other arguments of the backbone.")
-    preprocessor_arguments: Config = _setting({}, "Of the preprocessor.")
-    dataset_arguments: Config = _setting({}, "Of its `dataset`.")
-    task_arguments: Config = _setting({}, "Of the task.")
+    preprocessor_arguments: Config = _setting({}, "Arguments of the preprocessor.")
+    dataset_arguments: Config = _setting(
+        {}, "Arguments of the preprocessor's `dataset`."
+    )
+    task_arguments: Config = _setting({}, "Arguments of the task.")
     optimizer_arguments: Config = _setting(
-        {}, "Of `keras_bertfam.optimizers.pretraining_optimizer`."
+        {}, "Arguments of `keras_bertfam.optimizers.pretraining_optimizer`."
     )
 
     def __post_init__(self) -> None:
@@ -197,7 +221,7 @@ class PretrainingRun:
 
     @property
     def prepared(self) -> list[str]:
-        """list of str: the folders among the files, which are prepared corpora."""
+        """list of str: the prepared corpora, which are the folders among the files."""
         return [file for file in self.paths() if os.path.isdir(file)]
 
     def paths(self) -> list[str]:
@@ -217,7 +241,7 @@ class PretrainingRun:
         return list(dict.fromkeys(itertools.chain.from_iterable(names)))
 
     def learns_vocabulary(self) -> bool:
-        """Tell whether a tokenizer is of a kind to learn, or the family's kind."""
+        """Tell whether a tokenizer is to be learned, rather than loaded."""
         return self.tokenizer is None or self.tokenizer in TOKENIZERS
 
     @property
@@ -228,7 +252,7 @@ class PretrainingRun:
 
     @property
     def objective_name(self) -> str:
-        """The objective, or that of the family."""
+        """The objective that was given, or else the family's."""
         if self.objective is not None or self.preset is not None:
             return self.objective or "mlm"
         recipe = self.recipe
@@ -240,7 +264,7 @@ class PretrainingRun:
         )
 
     def published_size(self) -> tuple[str, Config]:
-        """Find a published name, and the arguments that make another size of it."""
+        """Find a published name, and arguments that turn it into the wanted size."""
         sizes = FAMILIES[self.family].sizes
         asked = self.size or "mini"
         if asked in sizes:
@@ -274,7 +298,7 @@ class PretrainingRun:
 
     @classmethod
     def read(cls, path: Path, **changes: Any) -> "PretrainingRun":
-        """Read settings that `write` or a user wrote, `recipe` naming some of them.
+        """Read settings that `write` or a user wrote; a file may name a `recipe`.
 
         Args:
             path: of the file.
@@ -316,22 +340,22 @@ class PretrainingRun:
         return cls(**settings)
 
     def write(self, path: Path) -> None:
-        """Write the settings as YAML, by which the run can be repeated.
+        """Write the settings as YAML, so that the run can be repeated.
 
         Args:
-            path: of the file, which appears whole.
+            path: of the file. It appears under its name once it is complete.
         """
         settings = dataclasses.asdict(self)
-        del settings["resume"]  # how it was begun, not what it is
+        del settings["resume"]  # says how a run began, not what it does
         settings = {n: [*v] if isinstance(v, tuple) else v for n, v in settings.items()}
         text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
         head = f"# keras_bertfam {__version__}: pretrain --config {FILE_NAME}\n"
         write_text(path, head + text)
 
 
-# What is published is for days on accelerators. `quick` is what taught the most of what
-# was tried in minutes on two cores (BENCHMARKS.md, "Learned per minute"). Positions
-# from 64 on stay untrained.
+# Published settings are for days on accelerators. `quick` has the settings, of those
+# tried, that taught the most in minutes on two cores (BENCHMARKS.md, "Learned per
+# minute"). It leaves positions from 64 on untrained.
 RECIPES: dict[str, Config] = {
     "published": {},
     "quick": {
@@ -340,18 +364,18 @@ RECIPES: dict[str, Config] = {
         "learning_rate": 1e-3,
         "warmup_steps": 0.1,
         "backbone_arguments": {"dropout": 0.0},
-        # From the peak straight down, where BERT's begin below it.
+        # The decay starts at the peak. BERT's own schedule starts it below.
         "optimizer_arguments": {"schedule_form": "join"},
     },
 }
 
 
 def with_recipe(name: str, given: Config) -> Config:
-    """Give the settings of a recipe, but for those that are given.
+    """Give the settings of a recipe, with given ones in place of its own.
 
     Args:
         name: str, a key of `RECIPES`.
-        given: dict. Of arguments that are dicts, the recipe's other keys stay.
+        given: dict. A value that is a dict replaces only the keys it has.
 
     Raises:
         ValueError: for an unknown name.
@@ -362,10 +386,11 @@ def with_recipe(name: str, given: Config) -> Config:
 
 
 def merged(*parts: Config) -> Config:
-    """Merge settings of runs; later ones take the place of earlier ones.
+    """Merge settings of runs; later ones replace earlier ones.
 
     Args:
-        *parts: dicts. Of arguments that are dicts, the earlier ones' other keys stay.
+        *parts: dicts. A value that is a dict replaces only the keys it has: `{"a":
+            {"x": 1, "y": 2}}` and `{"a": {"y": 3}}` give `{"a": {"x": 1, "y": 3}}`.
     """
     found: dict[str, Any] = {}
     for part in parts:
@@ -376,10 +401,10 @@ def merged(*parts: Config) -> Config:
 
 
 def by_language(files: Iterable[str]) -> dict[str, list[str]]:
-    """Sort `LANGUAGE=FILES` by their languages.
+    """Group `LANGUAGE=FILES` by language.
 
     Args:
-        files: strings, of which several may be of one language.
+        files: strings. Several may have the same language.
 
     Raises:
         ValueError: for a string without a language or files, and for two languages
@@ -390,8 +415,8 @@ def by_language(files: Iterable[str]) -> dict[str, list[str]]:
         name, _, path = file.partition("=")
         if not name or not path:
             raise ValueError(
-                "`files` must be LANGUAGE=FILES each, such as de=texts/de/*.txt, with "
-                f"a `mix_exponent`. Received: {file!r}."
+                "`files` must each be LANGUAGE=FILES with a `mix_exponent`, such as "
+                f"de=texts/de/*.txt. Received: {file!r}."
             )
         found.setdefault(name, []).append(path)
     for name, paths in found.items():
@@ -421,7 +446,7 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
 
 
 def as_field_type(name: str, kind: Any, value: Any) -> Any:
-    """Convert a value to its field's type; YAML has lists, and `1e-4` is a string.
+    """Convert a value to its field's type; YAML reads lists, and `1e-4` as a string.
 
     Args:
         name: of the setting.

@@ -1,4 +1,4 @@
-"""What a command shows: its lines, its errors in a user's words, the logs if asked."""
+"""Control what a command shows: lines, errors in a user's words, logs if wanted."""
 
 import contextlib
 import contextvars
@@ -13,7 +13,7 @@ from typing import Any
 
 from keras_bertfam import lazy
 
-# Below what C++ logs nothing: of TensorFlow, of gRPC, of glog in others.
+# Levels at which C++ code logs nothing: TensorFlow, gRPC, and others with glog.
 _VARIABLES = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "GRPC_VERBOSITY": "NONE",
@@ -26,8 +26,8 @@ _quiet = False
 def quiet() -> Iterator[None]:
     """Keep the frameworks' logs from the screen, and show a warning in a line.
 
-    What fails raises an exception, which says so without the logs. Variables of the
-    environment that are set stay as they are.
+    An exception reports a failure without the logs. Environment variables that a user
+    has set stay as they are.
     """
     global _quiet
     before, shown = logging.root.manager.disable, warnings.formatwarning
@@ -38,7 +38,7 @@ def quiet() -> Iterator[None]:
     _quiet = True
     try:
         with warnings.catch_warnings():
-            # It is for who writes the code.
+            # Such a warning is for programmers.
             warnings.simplefilter("ignore", FutureWarning)
             yield
     finally:
@@ -55,10 +55,10 @@ def _in_a_line(message, category, filename, lineno, line=None):
 
 @contextlib.contextmanager
 def loading() -> Iterator[None]:
-    """Load the library and the frameworks; what these print meanwhile isn't shown.
+    """Load the library and the frameworks, and hide what they print meanwhile.
 
-    C++ writes to the descriptor of standard error, in part before a level of logging
-    could be set. If an import fails, all that was written is shown.
+    C++ writes to the file descriptor of standard error, partly before a logging level
+    could be set. If an import fails, everything that was written is shown.
     """
     with _kept() if _quiet else contextlib.nullcontext():
         lazy.load_all()
@@ -67,7 +67,7 @@ def loading() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _kept():
-    """Keep what is written to standard error, and show it after an exception only."""
+    """Hold back what is written to standard error; show it only after an exception."""
     sys.stderr.flush()
     try:
         screen = os.dup(2)
@@ -92,7 +92,7 @@ def _restore(screen):
     os.close(screen)
 
 
-# Arguments of the library by other names than those of their options.
+# Arguments of the library whose options have other names.
 _OTHER_NAMES = {
     "gradient_accumulation_steps": "accumulate",
     "learning_rates": "learning_rate",
@@ -110,7 +110,7 @@ _command: contextvars.ContextVar[Any] = contextvars.ContextVar("command", defaul
 
 @contextlib.contextmanager
 def of_command(command: Any) -> Iterator[None]:
-    """Tell within whose options `as_options` names.
+    """Say which command's options `as_options` names within this context.
 
     Args:
         command: typer's object of a command, with its `params`.
@@ -123,13 +123,13 @@ def of_command(command: Any) -> Iterator[None]:
 
 
 def as_options(message: str) -> str:
-    """Name options where a message names arguments, of the command that is running.
+    """Replace arguments in a message by the options of the running command.
 
     Args:
-        message: such as "`learning_rate` must be ...".
+        message: text such as "`learning_rate` must be ...".
 
     Returns:
-        The same with "`--learning-rate`", or as it was outside of a command.
+        The text with "`--learning-rate`"; outside of a command, the same text.
     """
     names = _names()
     if not names:

@@ -1,6 +1,6 @@
-"""What models say of test parts, in the files that benchmarks' sites take.
+"""Write models' predictions in the files that benchmarks' sites take.
 
-Also SQuAD's, which its official script scores.
+Also write answers to SQuAD's questions, which its official script scores.
 """
 
 import collections
@@ -33,7 +33,7 @@ def _lower_name(task, number):
 
 
 def _score(task, value):
-    """Write a number, as near as the task's range allows."""
+    """Write a number, moved into the task's range."""
     return f"{min(max(value, 0.0), task.maximum):.3f}"
 
 
@@ -43,10 +43,10 @@ def _as_it_is(task, text):
 
 @dataclasses.dataclass(frozen=True)
 class _File:
-    """A file for a site: its name, the part that it is of, and how a label is written.
+    """Describe a file for a site: its name, its examples, and how labels are written.
 
-    A part of another task is in that task's folder, which is beside the one that the
-    model has learned from, and has one of some names.
+    The examples may be a part of another task. Its folder is then looked for, under
+    several names, beside the folder of the task that was learned.
     """
 
     name: str
@@ -89,7 +89,7 @@ PREDICTIONS, NULL_ODDS = "predictions.json", "null_odds.json"
 
 
 def folder_name(name: str) -> str:
-    """Reduce the names that a task's folder may have to one: `"SST-2"` to `"sst2"`."""
+    """Normalise the name of a task's folder: `"SST-2"` becomes `"sst2"`."""
     return re.sub(r"(super\W?_?)?glue|\W|_", "", name.lower())
 
 
@@ -99,18 +99,18 @@ def load_parts(
     limit: int | None,
     report: Callable[[str], object],
 ) -> "dict[str, datasets.Examples]":
-    """Load the parts that a benchmark's site wants answers to.
+    """Load the parts for which a benchmark's site wants answers.
 
     Args:
         task: the task that is learned.
         data: its folder, or `None` to download.
-        limit: int or `None`. Only so many examples of each.
-        report: function that takes a line of text: which part isn't there, or has
-            labels, which those of the sites don't, but for diagnostics.
+        limit: int or `None`. The most examples of each part.
+        report: function that takes a line of text. It is told which parts are missing,
+            and which have labels: a site's test parts have none, except diagnostics.
 
     Returns:
-        Dict from names of files to `Examples`, in the order of `FILES`; an empty one
-        for a task that has no site.
+        Dict from names of files to `Examples`, in the order of `FILES`. It is empty for
+        a task that has no site.
     """
     parts = {}
     for file in FILES.get(task.name, ()):
@@ -122,10 +122,10 @@ def load_parts(
             report(f"No {file.name}: {error}")
             continue
         if file.task is None and part.y is not None:
-            # Such as ALPS's of SST-2, which is what is validated on.
+            # ALPS's copy of SST-2, for example, has the validation part there.
             report(
-                f"No {file.name}: the labels of {of.name!r}, split {split!r}, are there"
-                ", so it isn't what the site asks for."
+                f"No {file.name}: the labels of {of.name!r}, split {split!r}, are "
+                "there, so it isn't the part that the site asks for."
             )
             continue
         parts[file.name] = part
@@ -133,7 +133,7 @@ def load_parts(
 
 
 def _place(task, data, file):
-    """Give the folder of a part: the data's own, or that of another task beside it."""
+    """Give the folder of a part: the task's own, or another task's beside it."""
     if data is None or not file.folders:
         return data
     names = [name for each in task.layouts for name in each[file.split]]
@@ -146,7 +146,7 @@ def _place(task, data, file):
 
 
 def remove_old(folder: Path) -> None:
-    """Remove the files that an earlier run wrote, of a model that has been replaced."""
+    """Remove the files that an earlier run wrote for a model that was replaced."""
     for name in (*_NAMES, PREDICTIONS, NULL_ODDS):
         with contextlib.suppress(FileNotFoundError):
             os.remove(os.path.join(folder, name))
@@ -200,7 +200,7 @@ def _plain_lines(file, examples, predictions):
 
 
 def _lines_of_questions(file, examples, predictions):
-    """Give the answer to each question by its own number, the last but one."""
+    """Write a line per question: its number, the last but one in an id; the answer."""
     numbers = [
         of_one[0].split("-")[-2] for of_one in examples.by_question(examples.ids)
     ]
@@ -209,7 +209,7 @@ def _lines_of_questions(file, examples, predictions):
 
 
 def _lines_of_passages(file, examples, predictions):
-    """Give the labels of answers, within their questions, within their passages."""
+    """Write a line per passage: its questions, each with the labels of its answers."""
     found: dict[int, dict[int, list[Any]]] = {}
     for ids, labels in zip(
         examples.by_question(examples.ids), predictions, strict=True
@@ -232,16 +232,16 @@ def write_majority(
     folder: Path,
     report: Callable[[str], object],
 ) -> bool:
-    """Write the files of a task as if each example had the most frequent class.
+    """Write the files of a task with the most frequent class for every example.
 
     Args:
         name: of the task.
-        data: its folder; with `None` nothing is written.
+        data: the task's folder. With `None`, nothing is written.
         folder: where the files go; it is made.
         report: function that takes a line of text.
 
     Returns:
-        bool: whether there was data; what isn't there is reported.
+        bool: whether there was data. Missing data is reported.
     """
     task = TASKS[name]
     if data is None:
@@ -258,19 +258,19 @@ def write_majority(
     os.makedirs(folder, exist_ok=True)
     write(task, parts, lambda examples: [most] * len(examples), folder, report)
     said = (task.label_names or ())[most]
-    report(f"{name} isn't learned: {said!r} is all that is said.")
+    report(f"{name} isn't learned: its files say {said!r} for every example.")
     return True
 
 
 def write_zip(
     path: Path, folders: Iterable[Path], report: Callable[[str], object]
 ) -> None:
-    """Put the files for a benchmark's site into one, without folders.
+    """Put the files for a benchmark's site into one zip file, without folders.
 
     Args:
-        path: of the file. One of an earlier run is removed, and none is written where
-            there is nothing to be in it.
-        folders: those of the tasks' models.
+        path: of the zip file. An earlier run's is removed. Nothing is written if there
+            are no files to put into it.
+        folders: of the tasks' models.
         report: function that takes a line of text.
     """
     with contextlib.suppress(FileNotFoundError):
@@ -299,10 +299,11 @@ def write_answers(
 ) -> None:
     """Write answers to questions, as SQuAD's official script reads them.
 
-    `predictions.json` has the text for each question's `id`, and `null_odds.json`, of a
-    model with a `null_threshold`, the probability of there being none: the sigmoid of
-    the odds less the threshold. The texts are cut at the threshold already, and the
-    script's default, which cuts above 1, leaves them as they are.
+    `predictions.json` has the text for each question's `id`. For a model with a
+    `null_threshold` there is also `null_odds.json`, with the probability that a
+    question has no answer: the sigmoid of the odds minus the threshold. The threshold
+    is already applied to the texts. The script's default threshold, 1, is never
+    exceeded, so that it leaves the texts as they are.
 
     Args:
         model: a `SpanQuestionAnswering`.
@@ -314,7 +315,8 @@ def write_answers(
     said: dict[str, list[Any]] = {PREDICTIONS: [answer["text"] for answer in answers]}
     if model.null_threshold is not None:
         odds = [answer["no_answer_odds"] - model.null_threshold for answer in answers]
-        # A sigmoid that takes infinity, the odds where no span is found.
+        # A sigmoid that takes infinite odds: those of a question for which no span is
+        # found.
         said[NULL_ODDS] = [(1 + math.tanh(each / 2)) / 2 for each in odds]
     for name, values in said.items():
         content = dict(zip(examples.ids or (), values, strict=True))

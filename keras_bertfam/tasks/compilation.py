@@ -1,8 +1,8 @@
-"""Whether TensorFlow compiles the training step where Keras leaves that off.
+"""Decide whether TensorFlow compiles a training step that Keras wouldn't compile.
 
-With `jit_compile="auto"` Keras compiles under JAX and on accelerators. On CPUs
-TensorFlow's step gets up to 1.5 times as fast as well, after some seconds for each
-shape of batches.
+With `jit_compile="auto"` Keras compiles under JAX and on accelerators. On CPUs, too,
+compiling makes TensorFlow's step up to 1.5 times as fast. It takes some seconds for
+each shape of batches.
 """
 
 import time
@@ -12,7 +12,7 @@ import keras
 
 from keras_bertfam.tasks.inputs import print_line
 
-# A compiled step of 4 x 256 spares a third of a second, and compiling takes ten.
+# A compiled step of 4 x 256 tokens saves a third of a second; compiling takes ten.
 LEAST_STEPS = 50
 
 
@@ -20,25 +20,25 @@ def saves_time(shapes: int | None, steps: int | None) -> bool:
     """Tell whether a run has enough steps for each shape of its batches.
 
     Args:
-        shapes: how many shapes the batches have at most; `None` if any number.
-        steps: int, those of the whole training, resumed ones included; `None` if
-            that isn't known.
+        shapes: int, the most shapes that the batches have; `None` for any number.
+        steps: int, the steps of the whole training, resumed ones included; `None` if
+            unknown.
     """
     return shapes is not None and (steps is None or steps >= LEAST_STEPS * shapes)
 
 
 def preparation(compiles: bool) -> str:
-    """Give the line that `fit()` says before its first step."""
+    """Give the line that `fit()` prints before its first step."""
     if compiles:
         return (
-            "Compiling the training step; compile(jit_compile=False) begins sooner "
-            "and goes on slower..."
+            "Compiling the training step; compile(jit_compile=False) starts sooner "
+            "but runs slower..."
         )
     return "Preparing the first step..."
 
 
 class FirstStep(keras.callbacks.Callback):
-    """Says what a `fit()` waits for before its first step, and how long that took.
+    """Print what `fit()` waits for before its first step, and how long that took.
 
     Args:
         verbose: as in `fit()`.

@@ -1,4 +1,4 @@
-"""What `compile()` finds of losses: how batches weigh, whether logits are read."""
+"""Inspect losses in `compile()`: how batches are weighted, whether logits are read."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,7 +14,7 @@ from keras_bertfam.types import Model
 
 
 def weigh_batches(task: Model, loss: Any) -> bool:
-    """Make updates of several batches those of one large batch, if there are such.
+    """Make a step of several batches, if there are such, equal to one of a large batch.
 
     Args:
         task: a `PretrainingTask` that was just compiled.
@@ -24,7 +24,7 @@ def weigh_batches(task: Model, loss: Any) -> bool:
         Whether its steps are to be those of `parts_of_loss`.
     """
     losses = [each for each in keras.tree.flatten(loss) if each is not None]
-    # What a loss of the user's divides by isn't known: there batches are alike.
+    # A user's loss may divide by any sum of weights: its batches count the same.
     known = all(isinstance(each, WeightedMeanLoss) for each in losses)
     if not (known and accumulates(task.optimizer)):
         return False
@@ -35,7 +35,7 @@ def weigh_batches(task: Model, loss: Any) -> bool:
 
 
 def _weigh_losses(tracker, parts):
-    """Make the mean of the batches' losses that of their parts, by what they weigh."""
+    """Average the parts of the losses over batches by the batches' weights."""
     update, result, reset = tracker.update_state, tracker.result, tracker.reset_state
     totals = tracker.add_variable((parts,), "zeros", name="totals")
     weights = tracker.add_variable((parts,), "zeros", name="weights")
@@ -56,13 +56,13 @@ def _weigh_losses(tracker, parts):
         for variable in (totals, weights):
             variable.assign(ops.zeros(variable.shape))
 
-    # Not another metric in its place: the model would have both.
+    # The metric isn't replaced by another one: the model would then have both.
     tracker.update_state, tracker.result = update_weighed, result_of_parts
     tracker.reset_state = reset_parts
 
 
 def scoring_of(task: Model, readers: Iterable[Any]) -> str | None:
-    """Find what the losses and metrics of tokens read of vocabulary heads.
+    """Find what the losses and metrics of tokens read from vocabulary heads.
 
     Args:
         task: a `PretrainingTask`.
@@ -70,8 +70,8 @@ def scoring_of(task: Model, readers: Iterable[Any]) -> str | None:
             can read scores has `reads_scores = True`.
 
     Returns:
-        `"scores"`, `"statistics"` if they also read those of the logits, or `None` if
-        one of them, or a method of a user's subclass, reads the logits.
+        `"scores"`; `"statistics"` if they also read statistics of the logits; `None` if
+        one of them, or a method of a user's subclass, reads the logits themselves.
     """
     found = keras.tree.flatten([_of_tokens(task, reader) for reader in readers])
     found = [reader for reader in found if reader is not None]
@@ -83,9 +83,9 @@ def scoring_of(task: Model, readers: Iterable[Any]) -> str | None:
 
 
 def call_takes_labels(task: Model) -> bool:
-    """Tell whether a task's `call` is one that `reads_labels` is said of.
+    """Tell whether `reads_labels` of a task holds for its `call`.
 
-    A user's subclass with a `call` of its own says so again, if it is.
+    A user's subclass with its own `call` must set `reads_labels` again.
     """
     cls = next(base for base in type(task).__mro__ if "call" in vars(base))
     known = _package(cls) == "keras_bertfam" or "reads_labels" in vars(cls)
@@ -103,7 +103,7 @@ def _package(part):
 
 
 def _of_tokens(task, readers):
-    """Keep those that read predicted tokens, of losses or metrics by output."""
+    """Keep the losses or metrics of those outputs that are predicted tokens."""
     if not isinstance(readers, dict) or not isinstance(task.label_kind, dict):
         return readers
     kinds = task.label_kind
@@ -111,6 +111,7 @@ def _of_tokens(task, readers):
 
 
 def _reads_scores(reader):
-    # Of its own class: a subclass, maybe a user's, reads logits until it says so.
+    # The attribute must be the class's own: a subclass, such as a user's, counts as
+    # reading logits unless it says otherwise.
     says_so = vars(type(reader)).get("reads_scores", False)
     return says_so and getattr(reader, "from_logits", True)

@@ -1,9 +1,10 @@
-"""Large batches in the memory of small ones, by computing each part of them twice.
+"""Compute large batches in the memory of small ones: compute each part twice.
 
-A loss that compares all examples of a batch needs the vectors of all, but not what led
-to them. So the vectors are computed a chunk of the batch at a time, and nothing else is
-kept. When the gradient by the vectors is known, each chunk is computed once more, now
-for its gradient, one after the other. Dropout drops the same elements both times.
+A loss that compares all examples of a batch needs all vectors, but not the values from
+which they were computed. So the vectors are computed for one chunk of the batch at a
+time, and nothing else is kept. When the gradient with respect to the vectors is known,
+each chunk is computed once more, for its gradient, one after the other. Dropout drops
+the same elements both times.
 
 Reference: [Gao et al., 2021](https://arxiv.org/abs/2101.06983), section 3.
 """
@@ -20,12 +21,12 @@ from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.layers.blocks.dropout import Dropout
 from keras_bertfam.types import Tensor
 
-# Odd, and not the stride by which a layer's several calls differ.
+# Odd, and different from the stride between a layer's several calls.
 _STRIDE = 0x3C6EF373
 
 
 class Chunks:
-    """The chunks of a batch, each of equally many rows, and how they are computed.
+    """Compute a batch in chunks of equally many rows.
 
     Args:
         call: function of a dict of tensors to a tensor, both `(rows, ...)`.
@@ -50,8 +51,8 @@ class Chunks:
         if self._batch is None:
             self._batch = ops.shape(next(iter(inputs.values())))[0]
         self.count = (self._batch + rows - 1) // rows
-        # What is missing in the last chunk are copies of the last row: rows without any
-        # token would have no gradient, but NaN.
+        # Copies of the last row fill up the last chunk: rows without any token would
+        # have NaN as gradient.
         places = ops.arange(self.count * rows, dtype="int32")
         places = ops.minimum(places, self._batch - 1)
         self.inputs = {
@@ -70,11 +71,11 @@ class Chunks:
         self._seeds = [each.next_seed() for each in self._dropouts]
 
     def compute(self, number: Any, inputs: dict[str, Tensor]) -> Tensor:
-        """Compute a chunk; the same numbers, whenever it is computed.
+        """Compute a chunk, with the same dropout each time.
 
         Args:
             number: int or int tensor.
-            inputs: dict of tensors, those of this chunk.
+            inputs: dict of tensors, the rows of this chunk.
         """
         with contextlib.ExitStack() as stack:
             for each, seed in zip(self._dropouts, self._seeds, strict=True):
@@ -82,17 +83,17 @@ class Chunks:
             return self._call(inputs)
 
     def joined(self, vectors: Tensor) -> Tensor:
-        """Make `(batch, ...)` of the vectors of the chunks, `(chunks, rows, ...)`."""
+        """Join the vectors of chunks, `(chunks, rows, ...)`, to `(batch, ...)`."""
         return ops.reshape(vectors, (-1, *ops.shape(vectors)[2:]))[: self._batch]
 
     def variables(self, trainable: bool) -> list[keras.Variable]:
-        """List the variables of the layers, trainable ones or others."""
+        """List the trainable variables of the layers, or the others."""
         found = {id(v): v for layer in self._layers for v in layer.weights}
         return [v for v in found.values() if v.trainable == trainable]
 
 
 def _seed_of(seed, number):
-    """Make the seed of a chunk of the one that was drawn for all of them."""
+    """Make the seed of a chunk from the seed that was drawn for all chunks."""
     if isinstance(seed, tuple):
         return (seed[0] + int(number) * _STRIDE) % 2**31, seed[1]
     if isinstance(number, int):
@@ -109,16 +110,16 @@ def in_chunks(
     rows: int | None,
     training: bool | None,
 ) -> Tensor:
-    """Compute a function of a batch, in training a chunk at a time if it is large.
+    """Compute a function of a batch; in training, a chunk at a time if it is large.
 
     Args:
         call: function of a dict of tensors and `training` to a float tensor, each
-            `(rows, ...)`. Each row is to depend on its own inputs only.
-        layers: the layers that it calls: their dropouts drop the same both times, and
-            their variables get the gradient.
+            `(rows, ...)`. Each row must depend only on its own inputs.
+        layers: the layers that it calls. Their dropouts drop the same elements both
+            times, and their variables get the gradient.
         inputs: dict of tensors `(batch, ...)`.
-        rows: int or `None`. Rows of a chunk, of which the last one may have less;
-            `None` for the batch.
+        rows: int or `None`. Rows of a chunk; the last chunk may have fewer. `None` for
+            the whole batch.
         training: bool or `None`.
 
     Returns:
@@ -137,7 +138,8 @@ def _under_torch(chunks):
 
     def run(number):
         part = {name: x[number] for name, x in chunks.inputs.items()}
-        # The gradient of the last one comes first, and is done before the next begins.
+        # The gradient of the last chunk comes first, and ends before the next one
+        # begins.
         return torch.utils.checkpoint.checkpoint(
             chunks.compute, number, part, use_reentrant=False, preserve_rng_state=False
         )
@@ -161,8 +163,8 @@ def _under_jax(chunks):
 def _under_tensorflow(chunks):
     """Compute the chunks in a loop, whose gradient is another loop over them.
 
-    TensorFlow would run what doesn't depend on each other at the same time, and a
-    loop's own gradient keeps all of it.
+    TensorFlow would run independent chunks at the same time, and a loop's own gradient
+    keeps the values of all of them.
     """
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""What `fit()`, `evaluate()` and `predict()` are given: form, count and ranges."""
+"""Inspect the data of `fit()`, `evaluate()` and `predict()`: form, count, ranges."""
 
 import contextlib
 import sys
@@ -24,7 +24,7 @@ from keras_bertfam.types import Model, TFDataset
 
 @contextlib.contextmanager
 def may_end(steps: int | None) -> Iterator[None]:
-    """Spare Keras's warning about data that ends, where no length was asked for."""
+    """Hide Keras's warning that data ran out, if no number of steps was asked for."""
     with warnings.catch_warnings():
         if steps is None:
             warnings.filterwarnings("ignore", "Your input ran out of data")
@@ -32,7 +32,7 @@ def may_end(steps: int | None) -> Iterator[None]:
 
 
 def as_tensors(data: Any) -> Any:
-    """Make tensors of a batch's `x`, `y` and `sample_weight`, `None` as it is."""
+    """Turn a batch's `x`, `y` and `sample_weight` into tensors; `None` stays `None`."""
     data = keras.utils.unpack_x_y_sample_weight(data)
     return keras.tree.map_structure(
         lambda x: None if x is None else keras.ops.convert_to_tensor(x), data
@@ -51,28 +51,28 @@ def split_off_last(data: TFDataset, share: float) -> tuple[TFDataset, TFDataset]
     return data.take(kept), data.skip(kept)
 
 
-# Of datasets that don't tell and are in use: the shapes of their batches.
+# Numbers of shapes for datasets in use that don't give them themselves.
 _shapes: Any = weakref.WeakKeyDictionary()
 
 
 def known_count(x: Any) -> int | None:
-    """Count the batches of a pass over the training data, if it needn't be read."""
+    """Count the batches of an epoch, if the training data needn't be read for that."""
     if hasattr(x, "cardinality"):
         length = int(x.cardinality())
         return length if length >= 0 else remembered_count(x)
     length = len(x) if hasattr(x, "__len__") else sys.maxsize
-    return None if length == sys.maxsize else length  # as of Grain's without an end
+    return None if length == sys.maxsize else length  # as for endless datasets of Grain
 
 
 def count_batches(x: Any, verbose: Any = 0) -> int | None:
-    """Count the batches of a pass over the training data; `None` if endless.
+    """Count the batches of an epoch; `None` for endless training data.
 
-    A dataset of unknown length is read once, which is said unless `verbose=0`.
+    A dataset of unknown length is read once; a line says so unless `verbose=0`.
     """
     known = known_count(x)
     if known is not None or not hasattr(x, "cardinality") or int(x.cardinality()) == -1:
         return known
-    print_line("Counting the batches of a pass over the data...", verbose)
+    print_line("Counting the batches of an epoch...", verbose)
     batches = sum(1 for _ in x)
     print_line(f"There are {batches}.", verbose)
     remember_count(x, batches)
@@ -80,26 +80,26 @@ def count_batches(x: Any, verbose: Any = 0) -> int | None:
 
 
 def print_line(text: str, verbose: Any) -> None:
-    """Print a line at once, unless `verbose=0`, as in `fit()`."""
+    """Print a line immediately, unless `verbose=0`, as in `fit()`."""
     if verbose:
         print(text, flush=True)
 
 
 def rows_of_batches(x: Any) -> int | None:
-    """Tell the rows of a dataset's batches; `None` if that isn't static."""
+    """Give the number of rows in a dataset's batches; `None` if it isn't static."""
     spec = keras.tree.flatten(getattr(x, "element_spec", None))
     shape = getattr(spec[0], "shape", None) if spec else None
     return shape[0] if shape else None
 
 
 def remember_shapes(dataset: TFDataset, shapes: int) -> TFDataset:
-    """Tell `known_shapes` how many shapes a dataset's batches have, and return it."""
+    """Remember for `known_shapes` how many shapes a dataset has; return the dataset."""
     _shapes[dataset] = shapes
     return dataset
 
 
 def known_shapes(x: Any) -> int | None:
-    """Tell how many shapes a dataset's batches have at most, if it says so."""
+    """Give the most shapes that a dataset's batches have, if that is known."""
     spec = keras.tree.flatten(getattr(x, "element_spec", None))
     shapes = [getattr(part, "shape", None) for part in spec]
     if all(shape is not None and shape.is_fully_defined() for shape in shapes):
@@ -108,7 +108,7 @@ def known_shapes(x: Any) -> int | None:
 
 
 def able_to_begin_later(x: Any, callbacks: list[Any]) -> Any:
-    """Make data without a known end able to begin later, if it is to be resumed."""
+    """Let data without a known end begin later, if a callback may resume it."""
     backups = [each for each in callbacks if isinstance(each, BackupAndResume)]
     if not (backups and LOOP_READS_FIRST):
         return x
@@ -120,19 +120,19 @@ def able_to_begin_later(x: Any, callbacks: list[Any]) -> Any:
 
 
 def is_arrays(x: Any) -> bool:
-    """Tell whether it is arrays, tensors or lists."""
+    """Tell whether data is arrays, tensors or lists."""
     return isinstance(x, (str, list, tuple, dict)) or hasattr(x, "shape")
 
 
 def is_preprocessed(x: Any) -> bool:
-    """Tell whether it is what preprocessors make, and models take."""
+    """Tell whether data has the form that preprocessors make and models take."""
     return isinstance(x, dict) and not x.keys().isdisjoint(
         ("token_ids", "encoder_token_ids", "query_token_ids", "passage_token_ids")
     )
 
 
 def yields_batches(x: Any) -> bool:
-    """Tell whether it is a `PyDataset`, a PyTorch `DataLoader` or a generator.
+    """Tell whether data is a `PyDataset`, a PyTorch `DataLoader` or a generator.
 
     KerasHub's `fit()`, which preprocesses, can't take these; Keras's can.
     """
@@ -141,13 +141,13 @@ def yields_batches(x: Any) -> bool:
 
 
 def is_of_grain(x: Any) -> bool:
-    """Tell whether it is a dataset of Grain, which needn't be installed."""
+    """Tell whether data is a dataset of Grain, which needn't be installed."""
     modules = (cls.__module__ for cls in type(x).__mro__)
     return any(module.partition(".")[0] == "grain" for module in modules)
 
 
 _PLACE = Range("length", axis=-1)
-# How names of inputs begin where there are two texts.
+# Prefixes of the names of inputs if there are two texts.
 _SIDES = ("", "encoder_", "decoder_")
 _TOWERS = ("query_", "passage_")
 _LABELS = {
@@ -163,9 +163,9 @@ _LABELS = {
 def checked_batch(
     task: Model, x: Any, y: Any = None, sample_weight: Any = None
 ) -> tuple[Any, Any, Any]:
-    """Check, by `check_ranges`, that a task can compute with what it is given.
+    """Check with `check_ranges` that a task can compute with its inputs.
 
-    Text, which is still to be preprocessed, is returned as it is.
+    Text, which isn't preprocessed yet, is returned unchanged.
     """
     if not is_preprocessed(x):
         return x, y, sample_weight
@@ -173,11 +173,11 @@ def checked_batch(
 
 
 def check_given(task: Model, x: Any, y: Any = None, labelled: bool = True) -> None:
-    """Raise a `ValueError` without data, or the labels that a task needs, or targets.
+    """Raise a `ValueError` for missing data, labels or targets.
 
     Args:
         task: a `PretrainingTask`.
-        x: what `fit()` is given; and `y`.
+        x, y: what `fit()` is given.
         labelled: bool. Whether labels are needed.
     """
     if x is None:
@@ -192,15 +192,16 @@ def check_given(task: Model, x: Any, y: Any = None, labelled: bool = True) -> No
         if getattr(x, "dtype", None) == "string" and x.shape.rank == 0:
             raise ValueError(
                 "`x` must be a dataset of batches. Received: one of single texts. "
-                "Call `preprocessor.dataset(x, batch_size=...)`, which fills rows with "
-                "documents, or `x.batch(...)` for a row a text."
+                "Call `preprocessor.dataset(x, batch_size=...)`, which fills rows "
+                "with documents, or `x.batch(...)` for one row for each text."
             )
     writes = hasattr(task, "generate") and hasattr(task.backbone, "decoder")
     if not labelled and writes and y is None and _is_text(x):
         raise ValueError(
             "`x` must be rows of both texts, as the preprocessor makes them: "
-            f"`predict` of a {type(task).__name__} tells which tokens of a target are "
-            "likely. Call `generate(texts)` for what it writes. Received: texts only."
+            f"`predict` of a {type(task).__name__} gives the probabilities of a "
+            "target's tokens. To write texts, call `generate(texts)`. Received: texts "
+            "only."
         )
     if labelled and is_preprocessed(x) and y is None and task.label_kind is not None:
         ids = ""
@@ -210,7 +211,7 @@ def check_given(task: Model, x: Any, y: Any = None, labelled: bool = True) -> No
 
 
 def _is_text(x):
-    """Tell whether it is a string, strings, or what a dataset yields of them."""
+    """Tell whether data is a string, strings, or an element of a text dataset."""
     if isinstance(x, str):
         return True
     if isinstance(x, list):
@@ -220,14 +221,14 @@ def _is_text(x):
 
 
 def ranges_of(task: Model) -> dict[str, Any]:
-    """Give the ranges of what a task is trained on, for `check_ranges`.
+    """Give the ranges of a task's training data, for `check_ranges`.
 
     Args:
         task: a `PretrainingTask`.
 
     Returns:
-        Dict from the names of inputs to a `Range`, and from `"y"` to that of the
-        labels, or a dict of them.
+        Dict from the names of inputs to a `Range`, and from `"y"` to the labels' range,
+        or a dict of ranges.
     """
     backbone = task.backbone
     retriever: Any = getattr(task, "retriever", task)
@@ -256,9 +257,10 @@ def ranges_of(task: Model) -> dict[str, Any]:
 
 
 def _of_rows(backbone):
-    """Give the ranges of a backbone's rows, by the names of its inputs."""
+    """Give the ranges of a backbone's inputs, by their names."""
     longest = getattr(backbone, "max_sequence_length", None)
-    # Without a table, or with one row, segments are only compared, or not read at all.
+    # Without a table of segments, or with one row, segments are only compared, or not
+    # read at all.
     segments = getattr(backbone, "num_segments", None) or None
     languages = getattr(backbone, "num_languages", None) or None
     return {
@@ -286,7 +288,7 @@ def _labels_of(task, kind, loss):
 
 
 def _takes_numbers(loss):
-    """Tell whether labels are numbers of classes, as for all losses of this library."""
+    """Tell whether a loss takes numbers of classes, as those of this library do."""
     if isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
         return loss.ignore_class is None
     return loss in (None, "sparse_categorical_crossentropy") or isinstance(

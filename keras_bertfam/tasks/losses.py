@@ -1,4 +1,4 @@
-"""Losses over the chosen positions or examples of a batch."""
+"""Losses over selected positions or examples of a batch."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ from keras_bertfam.types import Config, Mixin, Tensor
 
 
 def without_last(values: Tensor, rank: int) -> Tensor:
-    """Drop a last axis of size 1 from labels or weights of more axes than `rank`.
+    """Drop a last axis of size 1 from labels or weights with more axes than `rank`.
 
-    Keras's own losses take `(batch, 1)` for `(batch,)`; subtracted or multiplied as
-    it is, it would be broadcast to `(batch, batch)`.
+    Keras's own losses take `(batch, 1)` for `(batch,)`. Without this, subtracting or
+    multiplying the two would broadcast to `(batch, batch)`.
     """
     values = ops.convert_to_tensor(values)
     more = len(values.shape) == rank + 1 and values.shape[-1] == 1
@@ -26,8 +26,8 @@ def token_crossentropy(token_ids: Tensor, logits: Tensor) -> Tensor:
 
     Args:
         token_ids: int tensor of shape `(...)`.
-        logits: float tensor of shape `(..., vocabulary_size)`, or the scores of the
-            tokens, `(..., 1, 2 or 4)`, see `ScoredTokens`.
+        logits: float tensor of shape `(..., vocabulary_size)`; or the tokens' scores,
+            `(..., 1, 2 or 4)`, see `ScoredTokens`.
 
     Returns:
         float32 tensor of shape `(...)`.
@@ -48,7 +48,7 @@ def token_crossentropy(token_ids: Tensor, logits: Tensor) -> Tensor:
 def logit_statistics(token_ids: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
     """Compute log-sum-exp and mean of each position's logits, in float32.
 
-    Takes the arguments of `token_crossentropy`; of scores these must be a part.
+    Takes the arguments of `token_crossentropy`. Scores must include these statistics.
     """
     logits = ops.cast(logits, "float32")
     if _are_scores(token_ids, logits):
@@ -57,13 +57,14 @@ def logit_statistics(token_ids: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]
 
 
 def _are_scores(token_ids, predictions):
-    # By the whole shape: labels of too few axes must not make scores of logits.
+    # The whole shape is compared: labels with too few axes must not make logits count
+    # as scores.
     rank, shape = len(token_ids.shape), tuple(predictions.shape)
     return len(shape) == rank + 2 and shape[-2] == 1 and shape[-1] in (2, 4)
 
 
 class WeightedMeanLoss(keras.losses.Loss):
-    """Base of losses that are `sum(weight * loss) / sum(weight)` of all slots.
+    """Base class of losses that are `sum(weight * loss) / sum(weight)` over all slots.
 
     A subclass defines `call`, which gives each slot's loss. Under a
     `tf.distribute` strategy the sum of the weights is taken over all replicas.
@@ -89,7 +90,7 @@ class WeightedMeanLoss(keras.losses.Loss):
         return distribution.global_mean(total, count)
 
     def count(self, y_true: Tensor, weights: Tensor) -> Tensor:
-        """Give what the sum is divided by, by default that of the weights."""
+        """Give the divisor of the sum; by default, the sum of the weights."""
         return ops.sum(weights)
 
     def get_config(self) -> Config:
@@ -110,7 +111,7 @@ class MaskedCrossentropy(WeightedMeanLoss):
 
     Call arguments:
         y_true: int tensor `(batch, count)` or `(batch,)`, the ids to predict.
-        y_pred: float tensor of that shape with an axis of ids besides, logits.
+        y_pred: float tensor of that shape with one more axis, the vocabulary: logits.
         sample_weight: float tensor as `y_true`; 0 leaves a slot out. All one if
             missing.
 
@@ -147,14 +148,15 @@ class MaskedCrossentropy(WeightedMeanLoss):
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class DiffusionBound(WeightedMeanLoss):
-    """`sum(weight * crossentropy)` over the number of tokens, masked or not.
+    """`sum(weight * crossentropy)`, divided by the number of tokens, masked or not.
 
-    With the weights of `MaskedDiffusionLMPreprocessor` its mean over many batches is a
-    bound on the negative log-likelihood of a token. Equal on one device and on many,
-    as `MaskedCrossentropy`.
+    With the weights of `MaskedDiffusionLMPreprocessor` its mean over many batches is an
+    upper bound on the negative log-likelihood of a token. Like `MaskedCrossentropy`, it
+    is the same on one device and on several.
 
     Call arguments:
-        y_true: int tensor `(batch, length)`, ids, and -1 for what isn't counted.
+        y_true: int tensor `(batch, length)`, ids, and -1 for positions that aren't
+            counted.
         y_pred: float tensor `(batch, length, vocabulary_size)`, logits.
         sample_weight: float tensor as `y_true`; 0 for tokens that aren't masked.
 
@@ -188,8 +190,8 @@ class DiffusionBound(WeightedMeanLoss):
 class DetectionCrossentropy(WeightedMeanLoss):
     """`sum(weight * binary_crossentropy) / sum(weight)` over the whole batch.
 
-    What says of each token yes or no, such as ELECTRA's discriminator. As
-    `MaskedCrossentropy`, equal on one device and on many.
+    For models that answer yes or no for each token, such as ELECTRA's discriminator.
+    Like `MaskedCrossentropy`, it is the same on one device and on several.
 
     Args:
         from_logits: bool. `False` if `y_pred` are probabilities.
@@ -238,7 +240,7 @@ class DetectionCrossentropy(WeightedMeanLoss):
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class LabelSetCrossentropy(DetectionCrossentropy):
-    """The binary cross-entropy of an example's labels, any number of which are right.
+    """The binary cross-entropy of an example's classes, any number of which may hold.
 
     `sum(weight * mean over labels) / sum(weight)` over the whole batch.
 
@@ -246,7 +248,8 @@ class LabelSetCrossentropy(DetectionCrossentropy):
         from_logits: bool. `False` if `y_pred` are probabilities.
 
     Call arguments:
-        y_true: float tensor `(batch, num_classes)`, 1 for the labels that are right.
+        y_true: float tensor `(batch, num_classes)`, 1 for classes that hold, 0 for
+            others.
         y_pred: float tensor of that shape.
         sample_weight: float tensor `(batch,)`; all one if missing.
 
@@ -284,7 +287,7 @@ class LabelSetCrossentropy(DetectionCrossentropy):
 class WeightedMeanSquaredError(WeightedMeanLoss):
     """`sum(weight * (y_true - y_pred) ** 2) / sum(weight)` over the whole batch.
 
-    As `MaskedCrossentropy`, equal on one device and on many.
+    Like `MaskedCrossentropy`, it is the same on one device and on several.
 
     Call arguments:
         y_true: float tensor `(batch,)`.
@@ -314,7 +317,7 @@ class WeightedMeanSquaredError(WeightedMeanLoss):
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class Perplexity(keras.metrics.Mean):
-    """Exponential of the weighted mean cross-entropy over all batches.
+    """The exponential of the weighted mean cross-entropy over all batches.
 
     Takes the call arguments of `MaskedCrossentropy`.
 
@@ -345,7 +348,7 @@ class Perplexity(keras.metrics.Mean):
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
-    """The share of right tokens; `keras.metrics.SparseCategoricalAccuracy` of tokens.
+    """The share of tokens that are predicted correctly.
 
     Takes the call arguments of `MaskedCrossentropy`.
 
@@ -381,10 +384,10 @@ def token_metrics() -> list[keras.metrics.Metric]:
 
 
 class _CountingOnce(Mixin):
-    """Mixin of metrics that count what has a weight once, whatever the weight.
+    """Mixin of metrics that count every example with a weight above 0 once.
 
-    So are `metrics` in Keras, and a weight of 0 says here that there is nothing: rows
-    that fill a batch up, or words beyond the end of a row.
+    Keras's `metrics` ignore weights, too. Here a weight of 0 means that there is no
+    example: a row that fills up a batch, or a word beyond the end of a row.
     """
 
     def update_state(
@@ -397,16 +400,16 @@ class _CountingOnce(Mixin):
 
 @keras.saving.register_keras_serializable("keras_bertfam", name="AccuracyOfEach")
 class UnweightedAccuracy(_CountingOnce, keras.metrics.SparseCategoricalAccuracy):
-    """The share of right classes, weights but 0 being equal."""
+    """The share of correct classes; examples count once if their weight isn't 0."""
 
 
 @keras.saving.register_keras_serializable("keras_bertfam", name="ErrorOfEach")
 class UnweightedError(_CountingOnce, keras.metrics.RootMeanSquaredError):
-    """The root of the mean squared error, weights but 0 being equal."""
+    """The root mean squared error; examples count once if their weight isn't 0."""
 
 
 class _OnLabelSets(_CountingOnce):
-    """Mixin of metrics of probabilities, for outputs that may be logits."""
+    """Mixin of metrics that read probabilities; outputs may be logits."""
 
     from_logits = True
 
@@ -424,7 +427,7 @@ class _OnLabelSets(_CountingOnce):
 
 @keras.saving.register_keras_serializable("keras_bertfam", name="AccuracyOfLabels")
 class LabelSetAccuracy(_OnLabelSets, keras.metrics.BinaryAccuracy):
-    """The share of right decisions, one for each label of each example."""
+    """The share of correct decisions, one for each class of each example."""
 
     def __init__(self, name: str = "accuracy", from_logits: bool = True) -> None:
         super().__init__(name=name)
@@ -433,7 +436,7 @@ class LabelSetAccuracy(_OnLabelSets, keras.metrics.BinaryAccuracy):
 
 @keras.saving.register_keras_serializable("keras_bertfam", name="F1OfLabels")
 class LabelSetF1(_OnLabelSets, keras.metrics.F1Score):
-    """F1 of all labels of all examples together."""
+    """The F1 of all classes of all examples together."""
 
     def __init__(self, name: str = "micro_f1", from_logits: bool = True) -> None:
         super().__init__(average="micro", threshold=0.5, name=name)

@@ -1,8 +1,8 @@
-"""Training steps that know the parts of a loss, and what each is divided by.
+"""Make training steps that know the parts of a loss and the divisor of each.
 
-A part is all that is divided by one tensor. It is found as the gradient of the loss by
-a factor of its means, since losses are sums of means. What is no mean, as a penalty of
-weights, belongs to the first part.
+A part is everything in a loss that is divided by the same tensor. Losses are sums of
+means, so a part is found as the gradient of the loss with respect to a factor of its
+means. Terms that aren't means, such as a penalty on weights, belong to the first part.
 """
 
 from collections.abc import Callable
@@ -126,8 +126,8 @@ STEPS: dict[str, Callable[..., Any]] = {
 
 
 def _weights_and_losses(model, means, loss, parts):
-    """Give what the parts of a loss weigh over all replicas, and the parts."""
-    # A loss that divides by nothing is the mean of batches that are alike.
+    """Give the weights of a loss's parts over all replicas, and the parts."""
+    # A loss without a divisor counts all batches the same.
     weights = [ops.cast(x, "float32") for x in means.weights] or [ops.ones(())]
     weights = weights[: model.loss_counts]
     weights += [ops.zeros(())] * (model.loss_counts - len(weights))
@@ -139,7 +139,8 @@ def _stacked(grads):
     """Stack the gradients of parts, `(parts, ...)` if there are several, or `None`.
 
     Args:
-        grads: lists of the gradients of the whole loss, and of each part but the first.
+        grads: lists of the gradients of the whole loss, and of each part except the
+            first.
     """
     if len(grads) == 1:
         return grads[0]

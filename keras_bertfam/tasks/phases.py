@@ -1,4 +1,4 @@
-"""Pre-training in phases, whose rows, masks, languages, rates or objectives differ."""
+"""Pre-train in phases with different rows, masks, languages, rates or objectives."""
 
 import dataclasses
 import glob
@@ -29,24 +29,24 @@ _FILE = "phases.json"
 def pretraining_phases(
     family: str, size: str | None = None, total_steps: int | None = None
 ) -> list[Phase]:
-    """Give the phases by which a family was pre-trained.
+    """Give the phases in which a family was pre-trained.
 
-    Rates, lengths, masks, exponents of languages, objectives and the backbone's
-    arguments are the published ones, and so is `batch_size`: for smaller batches use
-    `dataclasses.replace`.
+    Rates, lengths, masks, exponents of languages, objectives, the backbone's arguments
+    and `batch_size` are the published ones. Use `dataclasses.replace` for smaller
+    batches.
 
     Args:
         family: see `pretraining_recipe`.
-        size: see there.
-        total_steps: int or `None`. So many steps in all, shared as published, in place
-            of those that were published.
+        size: see `pretraining_recipe`.
+        total_steps: int or `None`. The steps of all phases together, divided among them
+            in the published proportions; `None` for the published numbers.
 
     Returns:
-        A list of `Phase`, of one for a family that had one.
+        A list of `Phase`; a single one for a family that was trained in one phase.
 
     Raises:
-        ValueError: as `pretraining_recipe`; and for fewer steps than phases, or a
-            recipe that says no number of steps.
+        ValueError: as `pretraining_recipe`; for fewer steps than phases; and for a
+            recipe without a number of steps.
 
     Example:
 
@@ -76,8 +76,8 @@ def _phases_of(recipe):
     """List the phases of a recipe, and their published steps."""
     if recipe.total_steps is None:
         raise ValueError(
-            "`family` must be one whose recipe says how many steps there were. "
-            f"Received one of {recipe.task}: {recipe.source}."
+            "`family` must be one whose recipe has a number of steps. Received one of "
+            f"{recipe.task}: {recipe.source}."
         )
     said = {**recipe.masking, **recipe.task_arguments}.items()
     objective = next(
@@ -88,9 +88,10 @@ def _phases_of(recipe):
         ),
         None,
     )
-    # What a recipe leaves out isn't as in the phase before.
+    # A setting that a recipe leaves out isn't taken from the phase before.
     rates = {"power": 1.0, "end_share": 0.0, **recipe.optimizer_arguments()}
-    # Lengths of masks are those of rows of 512, of which a preprocessor takes its part.
+    # The recipe's lengths of masks are for rows of 512 tokens; a preprocessor scales
+    # them.
     masking = {n: v for n, v in recipe.masking.items() if not n.endswith("_length")}
     lengths = recipe.lengths or ((1.0, recipe.sequence_length),)
     for place, (share, length) in enumerate(lengths):
@@ -112,7 +113,7 @@ def _phases_of(recipe):
 
 
 def _shared(shares, total):
-    """Share a number in proportion, at least one each."""
+    """Divide a number in proportion to shares, with at least 1 for each."""
     ends = [sum(shares[: k + 1]) * total / sum(shares) for k in range(len(shares))]
     steps, done = [], 0
     for place, end in enumerate(ends):
@@ -138,42 +139,41 @@ def train_in_phases(
     callbacks: Sequence[keras.callbacks.Callback] = (),
     **kwargs: Any,
 ) -> Model:
-    """Pre-train a task in phases, and go on after a kill with the batch that was next.
+    """Pre-train a task in phases; after a kill, continue with the next batch.
 
-    Each phase is a `fit()` of one epoch of its steps, on a dataset of its own
-    preprocessor, whose seed is that of the task's plus the phase's number. Where the
-    objective or the backbone's arguments change, a new task takes over the weights: all
-    of the backbone, and of the heads if they are of the same form. It is compiled anew
-    wherever a schedule begins.
+    Each phase is a `fit()` of one epoch with the phase's steps, on a dataset from its
+    own preprocessor. That preprocessor's seed is the task's plus the phase's number. If
+    the objective or the backbone's arguments change, a new task takes over the weights:
+    all weights of the backbone, and those of heads with the same form. The task is
+    compiled anew wherever a schedule begins.
 
     Args:
         model: a task of pre-training with its preprocessor.
-        documents: what `dataset` of the preprocessor takes. Phases that say something
+        documents: the documents for `dataset` of the preprocessor. Phases with settings
             of languages need a mixture, see `keras_bertfam.layers.sample_corpora`.
         phases: list of `Phase`.
-        backup_dir: path of a folder for backups, see `BackupAndResume`: the same call
-            goes on from there. It stays at the end, when a phase is the last: delete it
-            when the model is saved. `None` for none.
-        validation: documents to measure on after each phase, by its rows and masks, or
-            `None`.
-        batch_size: int. Rows, until a phase says how many.
+        backup_dir: path of a folder for backups, see `BackupAndResume`; `None` for no
+            backups. After a kill, the same call continues from them. The folder stays
+            after the last phase: delete it when the model is saved.
+        validation: documents to measure on after each phase, with its rows and masks;
+            or `None`.
+        batch_size: int. Rows in a batch, until a phase sets another number.
         save_freq: int. Batches between backups.
-        optimizer_arguments: dict. Of `pretraining_optimizer`, in place of the published
-            ones and until a phase says others; or `None`.
-        dataset_arguments: dict. The same of `dataset`.
+        optimizer_arguments: dict of arguments of `pretraining_optimizer` that replace
+            the published ones, until a phase sets others; or `None`.
+        dataset_arguments: dict of arguments of `dataset`, likewise; or `None`.
         compile_arguments: dict of other arguments of `compile`, or `None`.
-        callbacks: list of callbacks, which each `fit()` has.
+        callbacks: list of callbacks for each `fit()`.
         **kwargs: arguments of `fit()`, such as `verbose`.
 
     Returns:
-        The task that was trained, which is a new one if the objective or the
-        backbone changed.
+        The trained task, which is a new one if the objective or the backbone changed.
 
     Raises:
-        ValueError: for no phases, arguments that a phase can't have, rows longer than
-            the backbone takes, or a backup of other phases, before anything is trained;
-            and at a phase's start for arguments that the backbone doesn't have, or that
-            change its weights.
+        ValueError: before anything is trained, for no phases, arguments that a phase
+            can't have, rows longer than the backbone's positions, or a backup of other
+            phases. At a phase's start, for unknown arguments of the backbone, or
+            arguments that would change its weights.
 
     Example:
 
@@ -228,7 +228,7 @@ def train_in_phases(
 
 
 def _fed(parts, phases, rows, begin):
-    """Yield the dataset of each phase, `None` before `begin`, and its arguments."""
+    """Yield each phase's dataset, or `None` before phase `begin`, and its arguments."""
     for number, (phase, part) in enumerate(zip(phases, parts, strict=True)):
         rows = {**rows}
         if phase.batch_size is not None:
@@ -244,7 +244,7 @@ def _fed(parts, phases, rows, begin):
 
 
 class _Backup(BackupAndResume):
-    """Backs up the start of a phase as well, with all that is new in it."""
+    """Backs up a phase's start, too, with everything that is new in it."""
 
     def __init__(self, folder, save_freq):
         super().__init__(folder, save_freq, delete_checkpoint=False)
@@ -260,9 +260,9 @@ class _Backup(BackupAndResume):
 
 @dataclasses.dataclass
 class _Part:
-    """What a phase is made of, and the steps of its schedule.
+    """Hold the parts of a phase, and the steps of its schedule.
 
-    `begins` tells whether the schedule begins with it.
+    `begins` tells whether a schedule begins with the phase.
     """
 
     cls: Any
@@ -294,7 +294,7 @@ def _check(model, phases):
 
 
 def _check_rates(model, phases, parts, rates):
-    """Make the optimizer of each phase, which tells of arguments that it can't have."""
+    """Make each phase's optimizer, which raises an error for unknown arguments."""
     for phase, part in zip(phases, parts, strict=True):
         rates = {**rates, **phase.rates()}
         made = optimizers.pretraining_optimizer(**{**model.optimizer_defaults, **rates})
@@ -330,7 +330,7 @@ def _plan(model, mixture, phases):
         if phase.mix_exponent is not None or phase.languages is not None:
             if not hasattr(documents, "changed"):
                 raise ValueError(
-                    "`documents` must be mixed by `sample_corpora` where a phase has "
+                    "`documents` must be mixed by `sample_corpora` if a phase has "
                     "`mix_exponent` or `languages`. Received: "
                     f"{type(mixture).__name__}."
                 )
@@ -351,12 +351,12 @@ def _plan(model, mixture, phases):
 
 
 def _class_of(name):
-    lazy.load_all()  # this module can't name what is beside it
+    lazy.load_all()  # importing it at the top would be circular
     return keras.saving.get_registered_object(f"keras_bertfam>{name}")
 
 
 def _fed_anew(preprocessor, before, cls, changes):
-    """Make the preprocessor of a phase of that of the phase before."""
+    """Make the preprocessor of a phase from that of the phase before."""
     made = type(preprocessor)
     if cls is before:
         config = preprocessor.get_config()
@@ -366,7 +366,7 @@ def _fed_anew(preprocessor, before, cls, changes):
         made = cls.preprocessor_cls
         if cls.__name__ == "TextToText":
             raise ValueError(
-                "`objective` must be one of an encoder or a decoder in a phase. "
+                "`objective` of a phase must train an encoder or a decoder alone. "
                 "Received one of TextToText."
             )
         config = {"sequence_length": preprocessor.sequence_length}
@@ -374,7 +374,7 @@ def _fed_anew(preprocessor, before, cls, changes):
 
 
 def _taken_over(model, part, phase):
-    """Give the task of a phase, with the weights of that of the phase before."""
+    """Give the task of a phase, with the weights of the task of the phase before."""
     backbone, cls = model.backbone, part.cls
     changes = dict(phase.backbone_arguments)
     if cls is not type(model) and hasattr(backbone, "causal"):
@@ -405,7 +405,7 @@ def _taken_over(model, part, phase):
 
 
 def _token_head(task):
-    """Give the head of a task that predicts tokens, or its only one."""
+    """Give the head of a task that predicts tokens, or its only head."""
     return getattr(task, "masked_lm_head", None) or getattr(task, "head", None)
 
 
@@ -416,7 +416,7 @@ def _shapes(layer):
 def _check_weights(old, new, changes):
     if _shapes(old) != _shapes(new):
         raise ValueError(
-            "`backbone_arguments` of a phase must leave the weights as they are. "
+            "`backbone_arguments` of a phase must not change the form of the weights. "
             f"Received: {changes!r}."
         )
 
@@ -436,7 +436,7 @@ def _last_backup(folder, count):
 
 
 def _check_backup(folder, phases):
-    """Write what the phases are, or compare with what was written."""
+    """Write a description of the phases, or compare it with the one in the folder."""
     path = os.path.join(folder, _FILE)
     places = glob.glob(os.path.join(glob.escape(folder), "phase-*", "backup.npz"))
     plain = [dataclasses.asdict(phase) for phase in phases]
@@ -445,9 +445,9 @@ def _check_backup(folder, phases):
         before = read_json(path)
         if before != said:
             raise ValueError(
-                "`phases` must be those of the run that was killed and left "
-                f"{folder!r}, or that folder be deleted. Received: {said}, in place "
-                f"of {before}."
+                "`phases` must be those of the killed run whose state is in "
+                f"{folder!r}. Delete that folder to begin anew. Received: {said}, in "
+                f"place of {before}."
             )
     elif distribution.is_chief():
         os.makedirs(folder, exist_ok=True)
@@ -455,7 +455,7 @@ def _check_backup(folder, phases):
 
 
 def _plain(value):
-    """Say what JSON has no form for, the same in each process."""
+    """Describe a value for which JSON has no form, the same in each process."""
     if hasattr(value, "get_config"):
         return [type(value).__name__, value.get_config()]
     return getattr(value, "__name__", None) or str(value)

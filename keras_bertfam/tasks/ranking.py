@@ -1,4 +1,4 @@
-"""What tasks share that put passages into an order for queries."""
+"""Share code among tasks that sort passages by their relevance to queries."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
@@ -7,7 +7,8 @@ import numpy as np
 
 from keras_bertfam.arguments import check_number, check_several
 
-# From queries and their lists of passages to what orders each list, and its scores.
+# A function from queries and their lists of passages to each list's sort keys and
+# scores.
 ScoresOf: TypeAlias = Callable[
     [Sequence[str], list[list[Any]]], Iterable[tuple[np.ndarray, np.ndarray]]
 ]
@@ -20,7 +21,7 @@ def rank_passages(
     top_k: int | None,
     scores_of: ScoresOf,
 ) -> list[Any]:
-    """Put passages into the order of their scores, as `CrossEncoder.rank`.
+    """Sort passages by their scores, as `CrossEncoder.rank` does.
 
     Args:
         task: a task.

@@ -1,4 +1,4 @@
-"""Published settings of training: what `compile()` takes when told nothing."""
+"""Find published settings of training, the defaults of `compile()`."""
 
 import math
 import warnings
@@ -20,7 +20,7 @@ from keras_bertfam.types import Model
 
 
 def warn_of_small_batches(task: Model, rows: int | None) -> None:
-    """Warn where the published rate is for updates of over four times the rows.
+    """Warn if the published rate is for steps with over four times as many rows.
 
     Args:
         task: a compiled `PretrainingTask`.
@@ -28,18 +28,18 @@ def warn_of_small_batches(task: Model, rows: int | None) -> None:
     """
     recipe = task.published_recipe()
     if not isinstance(recipe, PretrainingRecipe):
-        return  # batches of fine-tuning are small
+        return  # published batches of fine-tuning are small
     if recipe.optimizer == "adafactor":
-        return  # its rates are relative to the weights
+        return  # Adafactor's rates are relative to the weights
     rows = (rows or 0) * (inner(task.optimizer).gradient_accumulation_steps or 1)
     if not rows or 4 * rows >= recipe.batch_size:
         return
     root = recipe.learning_rate * math.sqrt(rows / recipe.batch_size)
     linear = recipe.learning_rate * rows / recipe.batch_size
     warnings.warn(
-        f"The published learning rate, {recipe.learning_rate:g}, is for updates of "
+        f"The published learning rate, {recipe.learning_rate:g}, is for steps of "
         f"{recipe.batch_size} rows, and these have {rows}. Rates for Adam and LAMB "
-        f"usually scale with the square root of the batch size, "
+        "usually scale with the square root of the batch size, "
         f"learning_rate={root:.2g} in `compile()`; those for SGD with the batch size, "
         f"{linear:.2g}.",
         stacklevel=3,
@@ -47,7 +47,7 @@ def warn_of_small_batches(task: Model, rows: int | None) -> None:
 
 
 def training_facts(task: Model) -> dict[str, Any]:
-    """Give what a model card says of a task's training, see `TaskPresets`."""
+    """Give the facts about a task's training for its model card, see `TaskPresets`."""
     optimizer = inner(task.optimizer)
     steps = 0
     if optimizer is not None:
@@ -66,10 +66,10 @@ def training_facts(task: Model) -> dict[str, Any]:
 
 
 def checked_accumulation(steps: int | None, optimizer: Any) -> int | None:
-    """Check the batches of an update for `compile()`'s own optimizer, `None` for one.
+    """Check how many batches a step of `compile()`'s own optimizer has; `None` is one.
 
     Raises:
-        ValueError: if it is no positive int, or the optimizer is another one.
+        ValueError: if it isn't a positive int, or the optimizer isn't `"auto"`.
     """
     check_accumulation(steps)
     if steps in (None, 1):
@@ -84,10 +84,11 @@ def checked_accumulation(steps: int | None, optimizer: Any) -> int | None:
 
 
 def recipe_of(task: Model) -> PretrainingRecipe:
-    """Find the recipe that a task is compiled with by default.
+    """Find the recipe with which a task is compiled by default.
 
-    That of the family that the objective is from, unless the backbone's family was
-    trained with it, too; else that of the backbone's family, by its width; else
+    If the backbone's family was trained with the task's objective, or the objective
+    belongs to no single family, the recipe is that of the backbone's family, by its
+    width. Otherwise it is that of the objective's family. If there is none, it is
     BERT's.
 
     Args:
@@ -115,15 +116,15 @@ def _has(record):
 def compare_with_published(
     task: Model, recipe: PretrainingRecipe | FineTuningRecipe
 ) -> str:
-    """Make a table of a compiled task's settings beside those of a recipe.
+    """Make a table of a compiled task's settings beside a recipe's.
 
     Args:
         task: a `PretrainingTask` or a `FineTuningTask`.
         recipe: what was published for it.
 
     Returns:
-        String: a line for each setting, with `*` where it isn't the published one, and
-        lines that explain these marks and the names of schedules.
+        String: a line for each setting, with `*` if it differs from the published one;
+            then lines that explain these marks and the names of schedules.
     """
     published, used = recipe.settings(), used_settings(task, recipe)
     lines = [("", "used", "published")]
@@ -142,43 +143,45 @@ def compare_with_published(
         f"{name}: {what}" for name, what in _MEANINGS.items() if f" {name}" in said
     ]
     if " *" in said:
-        notes.insert(0, "*: not as it was published")
+        notes.insert(0, "*: differs from the published setting")
     return "\n".join([title, said, f"published in: {recipe.source}", *notes])
 
 
 def used_settings(
     task: Model, recipe: PretrainingRecipe | FineTuningRecipe
 ) -> dict[str, Any]:
-    """Collect a compiled task's settings, of those that a recipe has.
+    """Collect those of a recipe's settings that a compiled task has.
 
     Args:
         task: a `PretrainingTask` or a `FineTuningTask`.
         recipe: what was published for it.
 
     Returns:
-        Dict by the names of the recipe's settings, those left out that aren't known.
+        Dict by the names of the recipe's settings, without unknown ones.
     """
     names = recipe.settings()
     used = {**_optimizer_settings(task.optimizer), **_data_settings(task, names)}
     return {name: used[name] for name in names if name in used}
 
 
-# What names in such a table mean, of which the same settings have others elsewhere.
+# What names in such a table mean; other libraries may give the same settings other
+# names.
 _MEANINGS = {
-    "join": "the rate climbs to its peak, and falls from there to 0 in equal steps",
+    "join": "the rate climbs to its peak, and from there falls to 0 in equal steps",
     "hold": (
-        "it falls over all steps, those of the warm-up included, and so drops a little "
-        "when the warm-up ends"
+        "the fall counts all steps, the warm-up's included, so that the rate drops a "
+        "little when the warm-up ends"
     ),
-    "product": "the warm-up is times the fall, which begins with the first step",
-    "cosine": "it falls as half a wave of a cosine",
-    "stable": "it stays at the peak, and falls in the last decay_steps",
+    "product": "the warm-up is multiplied by the fall, which begins with the first "
+    "step",
+    "cosine": "the rate falls as half a cosine wave",
+    "stable": "the rate stays at the peak, and falls in the last decay_steps",
     "rsqrt": (
-        "1 over the root of the step, and of warmup_steps until then; learning_rate is "
-        "what that is multiplied by"
+        "learning_rate divided by the square root of the step, or of warmup_steps "
+        "before that step"
     ),
-    "adafactor": "its rates are relative to the size of each weight",
-    "fit()'s": "as the call of fit() has it",
+    "adafactor": "rates are relative to the size of each weight",
+    "fit()'s": "an argument of fit()",
 }
 _OF_FIT = ("total_steps", "batch_size", "epochs")
 
@@ -188,11 +191,11 @@ def _short(value):
 
 
 def _optimizer_settings(optimizer):
-    """Collect an optimizer's settings, by the names of its arguments."""
+    """Collect an optimizer's settings by the names of its arguments."""
     optimizer = inner(optimizer)
     if optimizer is None:
         return {}
-    # Keras's of the same name are the same but for what is listed below.
+    # Keras's optimizers of the same name differ only in the settings below.
     names = {getattr(cls, "__name__", ""): name for name, cls in OPTIMIZERS.items()}
     called = type(optimizer).__name__.removeprefix("Bert")
     settings = {
@@ -223,7 +226,7 @@ def _optimizer_settings(optimizer):
 
 
 def _data_settings(task, names):
-    """Collect what the preprocessor masks, and which arguments the task has."""
+    """Collect settings of the preprocessor's masks, and arguments of the task."""
     settings = {}
     for name in names:
         for holder in (task, task.preprocessor):
@@ -235,7 +238,7 @@ def _data_settings(task, names):
 
 
 class _Recipes(Mapping[str, FineTuningRecipe]):
-    """`family`, or `family/task` where a task has its own, of all records there are."""
+    """Map `family`, or `family/task` if a task has its own recipe, to recipes."""
 
     def _all(self) -> dict[str, FineTuningRecipe]:
         return {
@@ -286,15 +289,15 @@ def fine_tuning_recipe(
     hidden_dim: int | None = None,
     num_layers: int | None = None,
 ) -> FineTuningRecipe:
-    """Find the recipe of a family for a task, or the family's where it has no own.
+    """Find the recipe of a family for a task, or else the family's general one.
 
     Args:
         family: str, a family's name, or the name of a backbone's class.
         task: name of a task in `keras_bertfam.datasets.task_data.TASKS`, or `None`.
-        hidden_dim: int or `None`. The width of the backbone: some sizes, such as
-            BERT's miniatures, have recipes of their own.
-        num_layers: int or `None`. The layers of the backbone, by which DeBERTa's sizes
-            of the same width differ.
+        hidden_dim: int or `None`. The width of the backbone. Some sizes, such as BERT's
+            miniatures, have their own recipes.
+        num_layers: int or `None`. The layers of the backbone. Some sizes of DeBERTa
+            differ only in them.
 
     Returns:
         `FineTuningRecipe`.
@@ -315,19 +318,19 @@ def fine_tuning_recipe(
 
 
 def pretraining_recipe(family: str, size: str | None = None) -> PretrainingRecipe:
-    """Tell how the authors of a family pre-trained it.
+    """Find the recipe by which the authors of a family pre-trained it.
 
     Args:
         family: str, a family's name, or the name of a backbone's class.
-        size: name of a published size, or `None`: those that have no recipe of
-            their own have the family's.
+        size: name of a published size, or `None` for the family's recipe. A size
+            without its own recipe has the family's.
 
     Returns:
         `PretrainingRecipe`.
 
     Raises:
-        ValueError: for an unknown family, one that isn't a published one, or a size
-            that isn't the family's.
+        ValueError: for an unknown family, a family without published pre-training, or
+            an unknown size.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""A pre-trained model with another vocabulary."""
+"""Give a pre-trained model another vocabulary."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -17,19 +17,19 @@ from keras_bertfam.types import Model, Tokenizer
 def resize_vocabulary(task: Model, tokenizer: Tokenizer) -> Model:
     """Make the same model for a tokenizer with more tokens.
 
-    A new token's row, in the table and in what else has a row for each token, such as
-    the output's table where that is another, is the mean of the rows of the pieces that
-    the old tokenizer makes of it.
+    A new token gets a row in the embedding table, and in every other weight with a row
+    for each token, such as a separate output table. The row is the mean of the rows of
+    the pieces into which the old tokenizer splits the token.
 
     Args:
         task: a task with a preprocessor, such as `MaskedLM` or `TextClassifier`.
-        tokenizer: a tokenizer whose first tokens are those of the task's.
+        tokenizer: a tokenizer that begins with the tokens of the task's tokenizer.
 
     Returns:
         A task of the same class with `tokenizer`.
 
     Raises:
-        ValueError: if the task has no preprocessor or is quantised, or a token has
+        ValueError: if the task has no preprocessor or is quantised, or an old token has
             another id.
 
     Example:
@@ -50,17 +50,18 @@ def resize_vocabulary(task: Model, tokenizer: Tokenizer) -> Model:
     before, after = old.get_vocabulary(), tokenizer.get_vocabulary()
     if after[: len(before)] != before:
         raise ValueError(
-            f"`tokenizer` must begin with the {len(before)} tokens of the task's. "
-            f"Received: {len(after)} tokens."
+            f"`tokenizer` must begin with the {len(before)} tokens of the task's "
+            f"tokenizer. Received: {len(after)} tokens."
         )
     pieces = [_pieces(old, token) for token in after[len(before) :]]
     rows = task.backbone.vocabulary_size
-    # GPT's layouts have tokens of their own after the tokenizer's.
+    # GPT's layouts have their own tokens after the tokenizer's.
     own = len(getattr(task.preprocessor, "new_tokens", ()))
     total = len(after) + own
     new = other = _rebuilt(task, tokenizer, total)
     if rows == total:
-        # Rows to spare: another size tells which weights have one for each token.
+        # The spare rows give another size, which shows which weights have a row for
+        # each token.
         other = _rebuilt(task, tokenizer, rows + 1)
     sizes = (rows, len(before), own, total)
     weights = zip(task.weights, new.weights, other.weights, strict=True)
@@ -79,19 +80,19 @@ def resize_vocabulary(task: Model, tokenizer: Tokenizer) -> Model:
 
 
 def add_special_tokens(task: Model, tokens: Iterable[Any]) -> Model:
-    """Make the same model with special tokens of one's own, to be found in texts.
+    """Make the same model with your own special tokens, which are recognised in texts.
 
     Args:
         task: see `resize_vocabulary`.
-        tokens: list of str or `AddedToken`. None of them is
-            masked or drawn at random.
+        tokens: list of str or `AddedToken`. They are never masked, or drawn as random
+            tokens.
 
     Returns:
-        A task of the same class, whose tokenizer has them and whose table has a row
-        for each.
+        A task of the same class, whose tokenizer has these tokens and whose table has
+        rows for them.
 
     Raises:
-        ValueError: see `resize_vocabulary`; and for what is no token.
+        ValueError: see `resize_vocabulary`; and for values that aren't tokens.
 
     Example:
 
@@ -108,35 +109,37 @@ def add_special_tokens(task: Model, tokens: Iterable[Any]) -> Model:
 
 
 def with_new_tokens(backbone: Model, preprocessor: Any) -> Model:
-    """Give a backbone's table rows for the new tokens of a preprocessor's layout.
+    """Add rows for the new tokens of a preprocessor's layout to a backbone's table.
 
     Args:
         backbone: a backbone.
         preprocessor: a `FineTuningPreprocessor` or `None`.
 
     Returns:
-        The backbone if its table has as many rows; else one with the same weights,
-        and new ones in the rows that were missing.
+        The backbone, if its table has enough rows. Otherwise a backbone with the same
+        weights and new rows.
 
     Raises:
-        ValueError: if it needs more rows and is quantised or has LoRA weights.
+        ValueError: for a backbone that needs more rows, but is quantised or has LoRA
+            weights.
     """
     count = len(getattr(preprocessor, "new_tokens", ()))
     if not count or not has_vocabulary(preprocessor.tokenizer):
         return backbone
     tokens = preprocessor.tokenizer.vocabulary_size()
     size = backbone.vocabulary_size
-    if tokens + count <= size or tokens > size:  # too many are refused with the task
+    if tokens + count <= size or tokens > size:  # the task refuses too many
         return backbone
     layers = layers_of(backbone)
     if any(x.quantization_mode or getattr(x, "lora_enabled", False) for x in layers):
         raise ValueError(
-            f"`backbone` must have vocabulary_size={tokens + count}, rows for the new "
-            f"tokens {preprocessor.new_tokens}, or be a float model without LoRA, to "
-            f"which they can be added. Received: vocabulary_size={size}."
+            f"`backbone` must have vocabulary_size={tokens + count}, with rows for "
+            f"the new tokens {preprocessor.new_tokens}; or it must be a float model "
+            "without LoRA, to which rows can be added. Received: "
+            f"vocabulary_size={size}."
         )
     config = backbone.get_config()
-    # Features are made of a backbone that has the table.
+    # A `FeatureBackbone` wraps the backbone that has the table.
     table = config["backbone"]["config"] if "backbone" in config else config
     table["vocabulary_size"] = tokens + count
     grown = type(backbone).from_config(config)
@@ -151,7 +154,7 @@ def with_new_tokens(backbone: Model, preprocessor: Any) -> Model:
 
 
 def _rebuilt(task, tokenizer, vocabulary_size):
-    """Make a task anew with another tokenizer and a table of so many rows."""
+    """Make a task anew with another tokenizer and another number of rows."""
     backbone = task.backbone
     config = backbone.get_config() | {"vocabulary_size": vocabulary_size}
     resized = type(backbone).from_config(config)
@@ -171,7 +174,8 @@ def _pieces(tokenizer, token):
 def _with_rows(value, pieces, sizes):
     """Add a row for each new token to a table with a row per token.
 
-    Tables may have had more rows than the tokenizer has tokens.
+    For example, the table `[[1], [3], [9]]` has 2 tokens and a spare row. A new token
+    of the pieces 0 and 1 makes it `[[1], [3], [2]]`.
     """
     rows, known, own, total = sizes
     if value.shape[0] != rows:

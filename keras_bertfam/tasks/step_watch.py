@@ -1,4 +1,4 @@
-"""Counts of tokens and norms of gradients, kept while a callback asks for them."""
+"""Count tokens and keep norms of gradients while a callback asks for them."""
 
 import weakref
 from typing import Any
@@ -11,20 +11,20 @@ from keras_bertfam.optimizers.accumulation import merge, weighing_of
 from keras_bertfam.optimizers.base import inner
 from keras_bertfam.types import Model
 
-# No attributes of the models, which would save them.
+# Watches aren't attributes of the models, which would save them.
 _watches: Any = weakref.WeakKeyDictionary()
 
 
 class StepWatch(keras.metrics.Metric):
-    """Counts tokens and keeps the norm of the gradient; no part of the logs.
+    """Counts tokens and keeps the norm of the gradient. It doesn't appear in the logs.
 
-    A metric, as those are the variables that a step may change and no file keeps.
+    It is a metric, because a step may change metrics' variables and no file keeps them.
 
     Attributes:
         tokens: int variable. The tokens in all batches so far, without padding.
-        places: int variable. The same with padding.
-        gradient_norm: float variable. The global norm of the last update's gradient,
-            before it was clipped.
+        places: int variable. The same count with padding.
+        gradient_norm: float variable. The global norm of the last step's gradient,
+            before clipping.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class StepWatch(keras.metrics.Metric):
             (), "zeros", dtype="float32", name="gradient_norm"
         )
         self._optimizer = None
-        self._pending = None  # the norm, in a step of JAX that is being traced
+        self._pending = None  # the norm in a step that JAX is tracing
 
     def update_state(self, x: Any) -> None:
         """Count the tokens of a batch's inputs."""
@@ -52,31 +52,34 @@ class StepWatch(keras.metrics.Metric):
         return {}
 
     def reset_state(self) -> None:
-        """Do nothing: whoever reads the counts takes differences."""
+        """Do nothing: callbacks read differences of the counts."""
 
     def watch(self, optimizer: keras.optimizers.Optimizer) -> bool:
-        """Keep the norms of an optimizer; return whether it's another than before."""
+        """Keep the norms of an optimizer; return whether the optimizer is a new one."""
         if self._optimizer is optimizer:
             return False
         self._optimizer = optimizer
         if keras.backend.backend() == "jax":
             self._watch_under_jax(optimizer)
             return True
-        # The gradient as it is clipped: summed over batches and replicas, unscaled.
+        # The gradient that is clipped: summed over batches and replicas, without loss
+        # scale.
         core = inner(optimizer)
         clip = core._clip_gradients
 
         def clip_watched(grads):
             share = _global_norm(grads) / distribution.num_replicas()
-            self.gradient_norm.assign(share)  # replicas' values are summed when read
+            self.gradient_norm.assign(
+                share
+            )  # replicas' values are summed when they are read
             return clip(grads)
 
         core._clip_gradients = clip_watched
         return True
 
     def _watch_under_jax(self, optimizer):
-        # An optimizer's step under JAX changes its own variables only, and parts of
-        # it are traced apart: what it is given is what can be kept.
+        # Under JAX, an optimizer's step changes only its own variables, and parts of it
+        # are traced separately. Only its arguments can be kept.
         apply = optimizer.stateless_apply
 
         def apply_watched(optimizer_variables, grads, trainable_variables):
@@ -89,7 +92,7 @@ class StepWatch(keras.metrics.Metric):
 
 
 def _norm_of_update(optimizer, values, grads):
-    """Tell whether a batch ends an update, and give the norm of its gradient."""
+    """Tell whether a batch ends a step, and give the norm of the step's gradient."""
     core = inner(optimizer)
     scale = core.loss_scale_factor or 1.0
     if core is not optimizer:
@@ -133,7 +136,8 @@ def begin(task: Model) -> tuple[StepWatch, bool]:
     """Watch the steps of a task.
 
     Returns:
-        A tuple of the watch, and whether its step has to be made anew for it.
+        A tuple of the watch, and whether the training step must be compiled anew for
+        it.
     """
     is_new = task not in _watches
     if is_new:

@@ -1,4 +1,4 @@
-"""The tokens that stand for sequences and their states; which tokens are global."""
+"""Find the tokens that stand for sequences, and their states; mark global tokens."""
 
 from typing import Any
 
@@ -12,14 +12,15 @@ from keras_bertfam.types import Model, Tensor
 def summary_token(backbone: Model, token: str | None = None) -> str:
     """Name the token that stands for a row: `"first"`, `"last"` or `"end"`.
 
-    A head may also read the `"mean"` of all, or read all of them: `"late"`.
+    A head may also read the `"mean"` of all tokens, or all of them: `"late"`.
 
-    `"last"` is the start token where rows end with it, and `"end"` what ends the text,
-    the only one that has seen all of it in a causal backbone, and in a decoder.
+    `"last"` is the start token, if rows have it at their end. `"end"` is the text's
+    last token, the only one that sees the whole text in a causal backbone or a decoder.
 
     Args:
         backbone: a backbone.
-        token: what a head of no causal family reads; `None` for the family's.
+        token: the token that a head reads in a backbone that isn't causal; `None` for
+            the family's.
     """
     if token is None:
         record = backbone.record
@@ -35,7 +36,7 @@ def is_encoder_decoder(backbone: Model) -> bool:
 
 
 def check_layout(preprocessor: Any, token: str) -> None:
-    """Raise a `ValueError` if a preprocessor puts another token in a head's place.
+    """Raise a `ValueError` if a preprocessor puts another token where the head reads.
 
     Args:
         preprocessor: `FineTuningPreprocessor` or `None`.
@@ -47,9 +48,9 @@ def check_layout(preprocessor: Any, token: str) -> None:
         fitting = (x for x in layouts().values() if x.start_last == (token == "last"))
         layout = next(fitting).name
         raise ValueError(
-            f"`preprocessor` must make rows with the {token} token standing for the "
-            f"row, as layout={layout!r} does. Received: "
-            f"layout={preprocessor.layout!r}, tokenizer={preprocessor.tokenizer}."
+            f"`preprocessor` must make rows for which the {token} token stands, as "
+            f"layout={layout!r} does. Received: layout={preprocessor.layout!r}, "
+            f"tokenizer={preprocessor.tokenizer}."
         )
     if getattr(preprocessor, "packed", False):
         _check_not_packed(token)
@@ -59,15 +60,15 @@ def _check_not_packed(token, packed=True):
     if packed and token != "first":
         what = "mean" if token in ("mean", "late") else "last token"
         raise ValueError(
-            f"`packed` must be `False` where the {what} stands for a text: examples "
-            "that share a row are told by their first tokens. Received: packed=True."
+            f"`packed` must be `False` where the {what} stands for a text: packed "
+            "examples are found by their first tokens. Received: packed=True."
         )
 
 
 def token_positions(inputs: dict[str, Tensor], token: str) -> Tensor:
     """Find the tokens that stand for rows: positions, int32 `(batch, 1)`.
 
-    Padding may be on either side of one that isn't the first.
+    Rows may be padded on either side if the token isn't the first.
     """
     batch, length = ops.shape(inputs["token_ids"])
     if token == "first":
@@ -84,14 +85,14 @@ def states_of(
     positions: Tensor = None,
     training: bool | None = None,
 ) -> Tensor:
-    """Compute the last states of rows, of the decoder where a backbone has one.
+    """Compute the last states of rows; the decoder's, if the backbone has one.
 
-    An encoder-decoder gets the row on both sides, and the decoder's is shifted by one:
-    it begins with the token that texts are written from.
+    An encoder-decoder gets the row on both sides. The decoder's row is shifted by one,
+    and begins with the token from which texts are written.
 
     Args:
         backbone: a backbone.
-        inputs: dict of tensors, `token_ids` and what else there is of rows.
+        inputs: dict of tensors: `token_ids` and the other inputs of rows.
         positions: int tensor `(batch, count)`, or `None` for all.
         training: bool or `None`.
 
@@ -125,8 +126,8 @@ def _both_sides(inputs, start_token_ids):
 
 
 def mean_states(states: Tensor, padding_mask: Tensor | None) -> Tensor:
-    """Average a row's states, without those of padding: float32 `(batch, 1, width)`."""
-    states = ops.cast(states, "float32")  # a sum may be beyond float16
+    """Average a row's states without padding: float32 `(batch, 1, width)`."""
+    states = ops.cast(states, "float32")  # a sum may overflow float16
     if padding_mask is None:
         return ops.mean(states, axis=1, keepdims=True)
     weights = ops.expand_dims(ops.cast(padding_mask, states.dtype), -1)
@@ -137,19 +138,18 @@ def mean_states(states: Tensor, padding_mask: Tensor | None) -> Tensor:
 def summary_states(
     backbone: Model, inputs: dict[str, Tensor], token: str, training: bool | None
 ) -> Tensor:
-    """Compute the states that stand for sequences, of the last block only these.
+    """Compute the states that stand for sequences; the last block computes only these.
 
     Args:
         backbone: a backbone.
-        inputs: its inputs, of packed rows with `sequence_starts`: where their
-            sequences begin, `(batch, max_sequences)`, or `(batch, max_sequences, 2)`
-            of pairs of sequences.
+        inputs: its inputs. Packed rows have `sequence_starts`: where their sequences
+            begin, `(batch, max_sequences)`, or `(batch, max_sequences, 2)` for pairs.
         token: see `summary_token`.
         training: bool or `None`.
 
     Returns:
-        Float tensor `(batch, sequences, hidden_dim)`, of one sequence in rows that
-        aren't packed; of all tokens if `token="late"`.
+        Float tensor `(batch, sequences, hidden_dim)`, with one sequence if rows aren't
+        packed; of all tokens if `token="late"`.
     """
     inputs = dict(inputs)
     starts = inputs.pop("sequence_starts", None)
@@ -168,14 +168,14 @@ def summary_states(
 
 
 def flat_rows(inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], tuple[Any, Any]]:
-    """Flatten groups of rows to one batch of rows.
+    """Flatten groups of rows into one batch of rows.
 
     Args:
         inputs: dict of tensors `(batch, group, length)`.
 
     Returns:
         A tuple of the dict of tensors `(batch * group, length)`, and the first two
-        axes to reshape outputs to.
+        axes, to which outputs are reshaped.
     """
     shape = ops.shape(inputs["token_ids"])
     rows = {name: ops.reshape(value, (-1, shape[2])) for name, value in inputs.items()}
@@ -193,8 +193,8 @@ def with_summaries_global(
 
     Args:
         backbone: a backbone.
-        inputs: its inputs, of packed rows with `sequence_starts`. Those that say which
-            tokens are global are left as they are.
+        inputs: its inputs; packed rows have `sequence_starts`. Inputs that already mark
+            global tokens don't change.
         token: see `summary_token`.
 
     Returns:
@@ -214,17 +214,17 @@ def with_summaries_global(
 
 
 def with_second_global(backbone: Model, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Make the second segment global: a question with a choice.
+    """Make the second segment global: in multiple choice, the question with a choice.
 
     Raises:
-        ValueError: for inputs without `segment_ids`, by which it is told.
+        ValueError: for inputs without `segment_ids`, which mark the segment.
     """
     if not _is_asked(backbone, inputs):
         return inputs
     if inputs.get("segment_ids") is None:
         raise ValueError(
-            "`segment_ids` must tell the choices, whose tokens are global, or "
-            f"`global_attention_mask` say it. Received: {sorted(inputs)}."
+            "`segment_ids` or `global_attention_mask` must be given: they mark the "
+            f"choices, whose tokens are global. Received: {sorted(inputs)}."
         )
     mask = ops.equal(ops.cast(inputs["segment_ids"], "int32"), 1)
     return {**inputs, "global_attention_mask": _not_padding(mask, inputs)}
@@ -241,9 +241,9 @@ def with_question_global(
     Args:
         backbone: a backbone.
         inputs: its inputs.
-        span_mask: bool tensor `(batch, length)`, the tokens of the context; or `None`:
-            the context is the segment 1.
-        preprocessor: what made the rows, or `None` for those of the backbone's family.
+        span_mask: bool tensor `(batch, length)`, the tokens of the context. `None`
+            takes segment 1 as the context.
+        preprocessor: made the rows; `None` for rows of the backbone's family.
 
     Raises:
         ValueError: for inputs without `segment_ids`, if there is no `span_mask`.
@@ -255,9 +255,9 @@ def with_question_global(
         context = inputs.get("segment_ids")
     if context is None:
         raise ValueError(
-            "`span_mask` or `segment_ids` must tell the question, whose tokens are "
-            "global, or `global_attention_mask` say it. "
-            f"Received: {sorted(inputs)}."
+            "`span_mask`, `segment_ids` or `global_attention_mask` must be given: "
+            "they mark the question, whose tokens are global. Received: "
+            f"{sorted(inputs)}."
         )
     layout = backbone.record.layout
     if preprocessor is not None:

@@ -1,8 +1,8 @@
-"""A task: a backbone, a preprocessor and heads, and how they are trained together.
+"""Define tasks: a backbone, a preprocessor and heads, trained together.
 
-One can follow a step of training from top to bottom. `fit` makes batches of what it is
-given and calls Keras's loop. That calls `train_step` for each batch, which calls the
-task with the labels among its inputs, so that vocabulary heads can give the labels'
+You can follow a training step from top to bottom. `fit` makes batches of its data and
+calls Keras's loop. The loop calls `train_step` for each batch. `train_step` calls the
+task with the labels among its inputs, so that vocabulary heads can return the labels'
 scores (`predict_tokens`). Then come Keras's `compute_loss`, and the optimizer.
 """
 
@@ -85,7 +85,7 @@ from keras_bertfam.tasks.inputs import (
 from keras_bertfam.tasks.parts_of_loss import STEPS
 from keras_bertfam.types import Config, Model, Tensor
 
-# The labels' name among the inputs of a step.
+# The name of the labels among a step's inputs.
 LABELS = "labels"
 
 
@@ -98,41 +98,41 @@ class PretrainingTask(
     """Base class of the tasks: a backbone, a preprocessor, a head.
 
     A subclass makes its heads in `__init__`, which ends with
-    `self.compile_by_default()`, says in `default_loss` and `default_metrics` what
-    `compile()` takes without arguments, and defines `call`. A subclass is a plain
-    `keras.Model`, not a functional one.
+    `self.compile_by_default()`. It defines `call`, and in `default_loss` and
+    `default_metrics` the defaults of `compile()`. A subclass is a plain `keras.Model`,
+    not a functional one.
 
     Attributes:
-        label_kind: what labels number, `"token"`, `"token or -1"`, `"class"`,
-            `"pair"`, `"choice"` or `"place"` in a row, or a dict of these by output;
-            `"number"` where they are measures. `fit()` refuses what is none. `None`
-            asks for no labels.
-        extra_inputs: names of what an exported model takes besides the inputs of the
-            backbone: rows of int32, and of bool if it's a mask.
+        label_kind: what the labels are: numbers of a `"token"`, `"token or -1"`,
+            `"class"`, `"pair"`, `"choice"` or `"place"` in a row, or a dict of these by
+            output; or a measured `"number"`. `fit()` refuses other labels. `None` for a
+            task without labels.
+        extra_inputs: names of an exported model's inputs in addition to the backbone's:
+            rows of int32, and of bool for a mask.
         reads_labels: whether `call` takes `labels` among its inputs, in steps of
-            `fit()` and `evaluate()`. A subclass with another `call` says it again.
-        reads_pooler: whether the loss reads the backbone's pooler. One that it
-            doesn't read isn't trained.
-        has_global_tokens: whether rows have global tokens, if the backbone can. The
-            projections of a task without aren't trained.
-        memory: in a task whose rows go on from batch to batch, the layer that remembers
-            the batch before, or `None`.
-        recipe_family: name of the family whose recipe is the objective's. `None` for
-            an objective that more than one family has: its recipe is the backbone's
-            family's.
+            `fit()` and `evaluate()`. A subclass with another `call` must set it again.
+        reads_pooler: whether the loss reads the backbone's pooler. Otherwise the pooler
+            isn't trained.
+        has_global_tokens: whether rows have global tokens, if the backbone supports
+            them. Otherwise their projections aren't trained.
+        memory: the layer that remembers the batch before, in a task whose rows continue
+            from batch to batch; or `None`.
+        recipe_family: name of the family whose recipe belongs to the objective. `None`
+            if several families have the objective: then the recipe is that of the
+            backbone's family.
 
     Args:
         backbone: `keras_bertfam.models.EncoderBackbone`.
-        preprocessor: `keras_hub.models.Preprocessor` that turns text into what
-            the task trains on, or `None` for data that is preprocessed already.
-        compile: bool. Whether the task is compiled as by `compile()` without
-            arguments. Without, `fit()` and `evaluate()` ask for it. Defaults to
+        preprocessor: `keras_hub.models.Preprocessor` that turns text into the task's
+            training data, or `None` for data that is preprocessed already.
+        compile: bool. Whether the constructor calls `compile()` without arguments. With
+            `False`, call `compile()` before `fit()` and `evaluate()`. Defaults to
             `True`.
         **kwargs: arguments of `keras.Model`.
 
     Raises:
-        ValueError: if the preprocessor's tokenizer has more tokens than the
-            backbone has rows for them; for another `dtype` than the backbone's.
+        ValueError: if the preprocessor's tokenizer has more tokens than the backbone's
+            embeddings have rows; for another `dtype` than the backbone's.
     """
 
     backbone_cls: Any = EncoderBackbone
@@ -163,55 +163,56 @@ class PretrainingTask(
             self._check_vocabulary(preprocessor.tokenizer)
 
     def _check_dtype(self, dtype):
-        """Raise for another precision than the backbone's, which is the heads' too."""
+        """Raise an error for another precision than the backbone's and the heads'."""
         own, given = self.backbone.dtype_policy, keras.dtype_policies.get(dtype)
         for kind in ("compute_dtype", "variable_dtype"):
             if getattr(own, kind) != getattr(given, kind):
                 raise ValueError(
-                    "`dtype` must be the backbone's. To have another one, give it to "
-                    f"the backbone, or to `from_preset`. Received: {given.name}, with "
-                    f"a backbone of {own.name}."
+                    "`dtype` must be the backbone's. Give another one to the "
+                    f"backbone, or to `from_preset`. Received: {given.name}, with a "
+                    f"backbone of {own.name}."
                 )
 
     def _check_vocabulary(self, tokenizer):
         if not has_vocabulary(tokenizer):
-            return  # it is being loaded, and gets its vocabulary later
+            return  # the preprocessor is being loaded, and gets its vocabulary later
         size = tokenizer.vocabulary_size()
         if size > self.backbone.vocabulary_size:
             raise ValueError(
-                "`preprocessor` and `backbone` don't fit. Expected a tokenizer of "
-                f"at most vocabulary_size={self.backbone.vocabulary_size} tokens. "
-                f"Received one of {size}."
+                "`preprocessor` and `backbone` don't go together. Expected a "
+                "tokenizer of at most "
+                f"vocabulary_size={self.backbone.vocabulary_size} tokens. Received "
+                f"one of {size}."
             )
 
-    # What a subclass says of itself.
+    # Methods and attributes that a subclass defines.
 
     def default_loss(self) -> Any:
-        """Make the loss that `compile()` takes when none is given.
+        """Make the default loss of `compile()`.
 
-        `None` for a task that computes its `own_loss`, and takes no other.
+        It is `None` for a task that computes its `own_loss` and takes no other loss.
         """
         raise TypeError(f"{type(self).__name__} must define `default_loss`.")
 
     def default_metrics(self) -> Any:
-        """Make the weighted metrics that `compile()` takes when none are given."""
+        """Make the default weighted metrics of `compile()`."""
         return []
 
     @property
     def loss_counts(self) -> int:
-        """How many tensors the loss divides by; with 1, the first of them counts.
+        """int: by how many tensors the loss divides; with 1, the first one counts.
 
-        Updates of several batches are those of one large batch: batches count by what
-        `distribution.global_mean` divides their losses by. Where a loss divides its
-        parts by different numbers, as of masked tokens and of pairs, each part has its
-        gradient, which costs a pass backwards.
+        A step of several batches equals a step of one large batch: each batch is
+        weighted by the divisor of its loss in `distribution.global_mean`. If a loss has
+        parts with different divisors, such as the numbers of masked tokens and of
+        pairs, each part needs its own gradient, which costs a backward pass.
         """
         return 1
 
     def own_loss(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any
     ) -> Tensor | None:
-        """Compute a loss that is no function of labels and predictions alone.
+        """Compute a loss that depends on more than labels and predictions.
 
         Args:
             x: the inputs of a batch.
@@ -220,8 +221,8 @@ class PretrainingTask(
             sample_weight: the labels' weights, or `None`.
 
         Returns:
-            float scalar, `added_losses()` included; `None`, unless a task defines it,
-            for the loss that it was compiled with.
+            float scalar, with `added_losses()`. By default `None`: the task then uses
+            the loss that it was compiled with.
         """
 
     def compute_loss(
@@ -238,9 +239,9 @@ class PretrainingTask(
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def added_losses(self) -> Tensor:
-        """Sum what layers add to the loss, as `HeadGates`; 0 if there is nothing.
+        """Sum the losses that layers add, such as `HeadGates`; 0 if there are none.
 
-        For a task that computes its own loss.
+        A task that computes its own loss calls it.
         """
         return keras.Model.compute_loss(self) if self.losses else 0.0
 
@@ -248,15 +249,15 @@ class PretrainingTask(
         return {**self.backbone.input_signature(), **row_specs(self.extra_inputs)}
 
     def unused_variables(self) -> list[keras.Variable]:
-        """List the variables of the backbone that have no part in the loss.
+        """List the variables of the backbone that the loss doesn't depend on.
 
-        They keep `trainable=True` for the tasks that come after, but this one
-        leaves them out of `trainable_variables`.
+        They keep `trainable=True` for later tasks, but this task leaves them out of
+        `trainable_variables`.
 
         Returns:
-            List of variables: those of the pooler, unless `reads_pooler`, those of
-            global tokens only, unless `has_global_tokens`, and the output table,
-            unless a head computes logits by it.
+            List of variables: the pooler's, unless `reads_pooler`; those for global
+            tokens only, unless `has_global_tokens`; and the output table, unless a head
+            computes logits with it.
         """
         unused = [] if self.has_global_tokens else global_variables(self.backbone)
         if not self.reads_pooler:
@@ -264,7 +265,7 @@ class PretrainingTask(
         return unused + self.unread_output_table(self.backbone)
 
     def unread_output_table(self, backbone: Model) -> list[keras.Variable]:
-        """List the output table of a backbone, unless a head computes logits by it."""
+        """List the output table of a backbone, if no head computes logits with it."""
         embedding = getattr(backbone, "token_embedding", None)
         table = getattr(embedding, "reverse_embeddings", None)
         read = any(
@@ -295,17 +296,18 @@ class PretrainingTask(
         unused = self._split_off_unused(super().trainable_weights, keep=False)
         return [*super().non_trainable_weights, *unused]
 
-    # How it is trained.
+    # Methods that configure training.
 
     def published_recipe(self) -> PretrainingRecipe | FineTuningRecipe:
-        """Give the recipe that `compile()` goes by."""
+        """Give the recipe that `compile()` follows."""
         return recipes.recipe_of(self)
 
     @property
     def optimizer_defaults(self) -> dict[str, Any]:
-        """What `compile()` makes its optimizer with unless told otherwise."""
+        """Give the arguments with which `compile()` makes its optimizer by default."""
         arguments = self.published_recipe().optimizer_arguments()
-        # In float16 a smaller one is 0, and weights without a gradient become NaN.
+        # In float16 a smaller epsilon is 0, and weights without a gradient would become
+        # NaN.
         is_half = self.backbone.variable_dtype == "float16"
         if is_half and arguments.get("epsilon", 1.0) < 1e-6:
             arguments["epsilon"] = 1e-6
@@ -316,10 +318,10 @@ class PretrainingTask(
         return optimizers.pretraining_optimizer(**arguments)
 
     def recipe(self, print_fn: Callable[[str], Any] | None = None) -> None:
-        """Print what this task is trained by, beside what was published, and where.
+        """Print this task's training settings beside the published ones.
 
         Args:
-            print_fn: takes the text. Defaults to `print`.
+            print_fn: function that takes the text. Defaults to `print`.
 
         Example:
 
@@ -351,42 +353,43 @@ class PretrainingTask(
         rematerialize: str = "none",
         **kwargs: Any,
     ) -> None:
-        """Configure training; without arguments as published, see `recipe()`.
+        """Configure training; the defaults are the published settings, see `recipe()`.
 
-        The learning rate is a schedule, and can be set nevertheless: in a `fit()` with
-        `keras.callbacks.ReduceLROnPlateau` the schedule goes on at the lower level;
-        else, as by `keras.callbacks.LearningRateScheduler`, the rate that is set
-        takes its place.
+        The learning rate is a schedule, but callbacks can still set it. In a `fit()`
+        with `keras.callbacks.ReduceLROnPlateau` the schedule continues at the lower
+        level. With other callbacks, such as `keras.callbacks.LearningRateScheduler`,
+        the rate that is set replaces the schedule.
 
         Args:
             optimizer: `"auto"`, an optimizer or its name. `"auto"` is
                 `keras_bertfam.optimizers.pretraining_optimizer` with the recipe of
-                the objective or of the backbone's family. Where the batches of
-                `fit()` are less than a quarter of its batches, a warning says so.
-            loss: `"auto"` or a loss. A task that computes its own takes no other.
+                the objective or of the backbone's family. A warning says if the batches
+                of `fit()` are smaller than a quarter of the recipe's.
+            loss: `"auto"` or a loss. A task that computes its own loss takes no other.
             weighted_metrics: `"auto"`, a list of metrics, or `None`.
-            learning_rate: float, the peak, or a schedule; the published one by
-                default. Read with `optimizer="auto"` only, as are the next two.
-            total_steps: int or `None`. Steps until the rate is 0; `None` means
-                those of the next `fit()`.
-            warmup_steps: int, or a float in `[0, 1)` as a share of the total; the
-                published share by default.
-            gradient_accumulation_steps: int or `None`. Of how many batches an update
-                is. Its loss and gradient are those of one batch of all their rows, as
-                each part of the loss counts by what it is divided by, such as masked
-                tokens, see `loss_counts`. Steps of the schedule are updates. An
-                optimizer of your own takes it itself.
+            learning_rate: float, the peak, or a schedule. Defaults to the published
+                one. It is read only with `optimizer="auto"`, as are the next two.
+            total_steps: int or `None`. Steps until the rate is 0. `None` means the
+                steps of the next `fit()`.
+            warmup_steps: int, or a float in `[0, 1)` as a share of the total. Defaults
+                to the published share.
+            gradient_accumulation_steps: int or `None`. How many batches make one update
+                of the weights. Loss and gradient equal those of one batch with all
+                their rows, because each part of a batch's loss is weighted by its
+                divisor, such as the number of masked tokens; see `loss_counts`. The
+                schedule counts updates. If you give an optimizer, give this argument to
+                the optimizer.
             rematerialize: `"none"`, `"attention"` or `"block"`. What a step computes
-                again for its gradient, in place of keeping it: nothing; the scores of
-                attention, where no kernel spares them, which a step of long rows keeps
-                most of; or each whole block, for the least memory and a third more
-                time.
+                again for the gradient instead of keeping it. `"attention"`: the scores
+                of attention, which take most of the memory of long rows, unless a
+                kernel already saves them. `"block"`: each whole block, for the least
+                memory and a third more time.
             **kwargs: other arguments of `keras.Model.compile`. `jit_compile="auto"`
-                compiles under JAX and on accelerators, as Keras does, and TensorFlow's
-                step on a CPU if `fit()` makes enough steps for that to pay.
-                `jit_compile=True` compiles under PyTorch as well: the whole step for
-                each shape of batches, which takes a minute and a C++ compiler, and
-                makes it more than twice as fast on a GPU.
+                compiles under JAX and on accelerators, as Keras does. It also compiles
+                TensorFlow's step on a CPU, if `fit()` makes enough steps to gain time.
+                `jit_compile=True` also compiles under PyTorch: the whole step, for each
+                shape of batches. That takes a minute and a C++ compiler, and makes the
+                step more than twice as fast on a GPU.
         """
         jit_compile = kwargs.get("jit_compile")
         torch_graph.check_part(jit_compile, "rematerialize", rematerialize)
@@ -437,12 +440,13 @@ class PretrainingTask(
 
     def get_compile_config(self) -> Config:
         config = super().get_compile_config()
-        if not config:  # it isn't compiled
+        if not config:  # the task isn't compiled
             return config
         if self._compiles_as_it_pays:
-            # Keras writes what it made of "auto", which is for this machine.
+            # Keras writes the value that it chose for "auto", which is for this
+            # machine.
             config = {**config, "jit_compile": "auto"}
-        # An optimizer's config lacks the variables without weight decay.
+        # An optimizer's config doesn't list the variables without weight decay.
         excluded = excludes_norms_and_biases(self.optimizer)
         return {
             **config,
@@ -459,7 +463,7 @@ class PretrainingTask(
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
-    # Data.
+    # Methods that prepare data.
 
     @as_written
     def preprocess_samples(
@@ -472,14 +476,14 @@ class PretrainingTask(
         return keras.utils.pack_x_y_sample_weight(*data)
 
     def _rows(self, x, y=None, sample_weight=None):
-        """Make a dataset of the rows of arrays."""
+        """Make a dataset of the rows from arrays."""
         rows = as_rows(x, y, sample_weight)
         checked_batch(self, x, y, sample_weight)
         return rows
 
     def _batched(self, data, batch_size, position=None):
-        """Make batches of rows, in order or shuffled for each pass of a position."""
-        # With memory each row goes on where that of the batch before ended.
+        """Make batches of rows, in order or shuffled for each epoch of a position."""
+        # With memory, each row continues the same row of the batch before.
         if position is None or self._memory() is not None:
             return ready_to_iterate(data.batch(batch_size))
         seed = getattr(self.preprocessor, "seed", 0)
@@ -491,14 +495,14 @@ class PretrainingTask(
         return getattr(self, "memory", None)
 
     def _needs_total_steps(self) -> bool:
-        """Tell whether something waits to be told the steps of the next `fit()`."""
+        """Tell whether a schedule needs the number of steps of the next `fit()`."""
         return needs_total_steps(self.optimizer)
 
     def _take_total_steps(self, steps: int | None) -> None:
-        """Take the steps of a `fit()`, for all that waits for them.
+        """Give the number of steps of a `fit()` to the schedules that need it.
 
         Args:
-            steps: int; `None` if nothing waits for them, or they can't be counted.
+            steps: int; `None` if nothing needs the number, or it can't be counted.
         """
         resolve_schedule(self.optimizer, steps)
 
@@ -513,11 +517,10 @@ class PretrainingTask(
     ) -> keras.callbacks.History:
         """Train, as `keras.Model.fit` does.
 
-        A schedule without `total_steps` gets those of this call. If the length
-        of `x` isn't known and `steps_per_epoch` isn't given either, `x` is
-        counted once. As in Keras, arrays and lists are shuffled unless
-        `shuffle=False`, by the preprocessor's seed, and a `tf.data.Dataset` is
-        taken as it comes.
+        A schedule without `total_steps` gets the steps of this call. If neither the
+        length of `x` nor `steps_per_epoch` is known, `x` is read once to count its
+        batches. As in Keras, arrays and lists are shuffled unless `shuffle=False`; the
+        preprocessor's seed decides the order. A `tf.data.Dataset` keeps its order.
         """
         self._check_compiled("fit()")
         check_given(self, x, y)
@@ -544,7 +547,7 @@ class PretrainingTask(
             kwargs.pop("callbacks", None), x, steps, position
         )
         if hasattr(x, "cardinality") or is_of_grain(x):
-            kwargs.setdefault("shuffle", False)  # Keras warns that it can't
+            kwargs.setdefault("shuffle", False)  # Keras would warn that it can't
         with (
             released(callbacks),
             self._usable_after_errors(),
@@ -585,7 +588,7 @@ class PretrainingTask(
         sample_weight: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Measure loss and metrics, as in Keras; with memory by one of its own."""
+        """Measure loss and metrics as in Keras; evaluation has its own memory."""
         self._check_compiled("evaluate()")
         check_given(self, x, y)
         if is_arrays(x):
@@ -613,7 +616,7 @@ class PretrainingTask(
                 return keras.Model.predict(self, x, batch_size, **kwargs)
             return super().predict(x, batch_size, **kwargs)
 
-    # KerasHub's versions of these take no dicts of targets.
+    # KerasHub's versions of these methods take no dicts of targets.
 
     def train_on_batch(
         self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
@@ -627,16 +630,16 @@ class PretrainingTask(
         data = self.preprocess_samples(x, y, sample_weight)
         return keras.Model.test_on_batch(self, *as_tensors(data), **kwargs)
 
-    # A step.
+    # Methods of a step.
 
     def train_step(self, *args: Any) -> Any:
-        """Make an update of one batch.
+        """Train on one batch.
 
         Args:
-            *args: the batch; under JAX the model's state before it.
+            *args: the batch; under JAX also the model's state before it.
 
         Returns:
-            The logs; under JAX a tuple of these and the state after it.
+            The logs; under JAX, a tuple of the logs and the state after the batch.
         """
         *state, data = args
         with replicas.only_with(data):
@@ -655,7 +658,7 @@ class PretrainingTask(
             return replicas.as_workers_reduce(self, logs)
 
     def _with_labels(self, data):
-        """Put the labels of a batch among its inputs, if `call` takes them there."""
+        """Add the labels of a batch to its inputs, if `call` takes them."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         if y is None or not self._gives_labels:
             return data
@@ -664,23 +667,23 @@ class PretrainingTask(
     def predict_tokens(
         self, head: Any, states: Tensor, *args: Tensor, labels: Tensor | None = None
     ) -> Tensor:
-        """Call a vocabulary head, for scores in a step of `fit()` or `evaluate()`.
+        """Call a vocabulary head; in `fit()` and `evaluate()`, get the labels' scores.
 
-        Logits are by far the largest tensor of a step. Losses and metrics of tokens
-        need only the cross-entropy of the label, and whether it is the likeliest token,
-        which the head computes for all of them at once, without keeping the logits.
+        Logits are by far the largest tensor of a step. But losses and metrics of tokens
+        need only the label's cross-entropy, and whether the label is the likeliest
+        token. The head computes both without keeping the logits.
 
         Args:
-            head: a layer whose `call` takes `targets`, as `layers.TiedLogits`.
+            head: a layer whose `call` takes `targets`, such as `layers.TiedLogits`.
             states: float tensor of shape `(batch, count, width)`.
-            *args: what else the head takes.
-            labels: int tensor `(batch, count)`, or `None`; what `call` finds as
-                `labels` among its inputs.
+            *args: other arguments of the head.
+            labels: int tensor `(batch, count)`, or `None`: the `labels` among the
+                inputs of `call`.
 
         Returns:
             float32 logits of shape `(batch, count, vocabulary_size)`. With labels, if
-            all losses and metrics can read them, the labels' scores, `(batch, count,
-            1, 2 or 4)`, which these know by the shape.
+            all losses and metrics can read scores, the labels' scores, `(batch, count,
+            1, 2 or 4)`; losses and metrics recognise them by the shape.
         """
         if labels is None or not self._scoring or len(labels.shape) != 2:
             return head(states, *args)
@@ -741,7 +744,8 @@ class PretrainingTask(
     def _make_step(self, force):
         usual = self.jit_compile
         with warnings.catch_warnings():
-            # Nobody asked: with layers that can't be compiled Keras goes without.
+            # The user didn't ask for it: if layers can't be compiled, Keras doesn't
+            # compile.
             warnings.filterwarnings("ignore", "Model doesn't support `jit_compile")
             self.jit_compile = usual or self._compiles_step
         try:
@@ -754,24 +758,25 @@ class PretrainingTask(
         return self.jit_compile and keras.backend.backend() == "torch"
 
     def _should_torch_compile(self) -> bool:
-        # Of evaluation and prediction Keras would compile one layer after the other.
+        # Keras would compile evaluation and prediction layer by layer.
         return False
 
     if keras.backend.backend() == "tensorflow":
         _maybe_symbolic_build = replicas.build_before_first_step
 
     def _purge_model_variables(self, **kwargs: Any) -> None:
-        """Leave the variables their values until the first step, under JAX.
+        """Keep the variables' values until the first step under JAX.
 
-        Keras empties them before it, and an error in the first batch leaves them so. To
-        empty them spares no memory: a compiled step takes over that of the old values.
+        Keras empties them before, and an error in the first batch would leave them
+        empty. Emptying them saves no memory: a compiled step takes the old values'
+        memory over.
         """
 
     @contextlib.contextmanager
     def _usable_after_errors(self) -> Iterator[None]:
-        """Give variables their values back when Keras's loop ends in an error.
+        """Restore variables' values when Keras's loop ends in an error.
 
-        What a dataset refuses is raised as a `ValueError`, as for arrays.
+        Errors from a dataset are raised as `ValueError`, as for arrays.
         """
         self._give_values_back()
         try:
@@ -784,10 +789,10 @@ class PretrainingTask(
             raise refused from error
 
     def _give_values_back(self):
-        """Write the values that JAX's loop keeps while it runs to the variables.
+        """Write the values that JAX's loop keeps back to the variables.
 
-        After an error `evaluate()` and `predict()` don't. What `train_on_batch()` has
-        kept is older than the values that there are.
+        `evaluate()` and `predict()` don't do that after an error. Values that
+        `train_on_batch()` has kept are older than the variables'.
         """
         if keras.backend.backend() == "jax":
             if any(variable.value.is_deleted() for variable in self.variables):
@@ -796,7 +801,7 @@ class PretrainingTask(
 
 
 def pooler_variables(backbone: Model) -> list[keras.Variable]:
-    """List the variables of a backbone's pooler; none without one."""
+    """List the variables of a backbone's pooler, if it has one."""
     return [] if backbone.pooler is None else backbone.pooler.variables
 
 

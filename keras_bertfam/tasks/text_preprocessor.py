@@ -1,4 +1,4 @@
-"""Raw text to batches that depend on a seed, the pass and the batch alone."""
+"""Turn raw text into batches that depend only on a seed, the epoch and the batch."""
 
 from typing import Any
 
@@ -37,13 +37,13 @@ from keras_bertfam.types import Config, Path, TFDataset, TFTensor, Tokenizer
 class TextPreprocessor(
     AdjustableLength, PresetPreprocessor, keras_hub.models.Preprocessor
 ):
-    """Base of the preprocessors that make training examples of raw text.
+    """Base class of the preprocessors that make training examples from raw text.
 
-    A preprocessor is composed of three parts, and a subclass says each in a method:
-    which rows documents become (`make_rows`), which layer corrupts them, if any
-    (`make_corruption`), and what is made of both (`example`): inputs, targets, and
-    their weights, of whatever shapes. It takes its own arguments, and ends its
-    `__init__` with `self.build_if_ready()`.
+    A preprocessor has three parts, and a subclass defines each in a method: the rows
+    that documents become (`make_rows`), the layer that corrupts them, if any
+    (`make_corruption`), and the example made from both (`example`): inputs, targets and
+    weights, of any shapes. A subclass takes its own arguments, and ends its `__init__`
+    with `self.build_if_ready()`.
 
     Args:
         tokenizer: a tokenizer layer.
@@ -56,7 +56,7 @@ class TextPreprocessor(
             corruption, by default a function of the ids and `seed`.
 
     Returns:
-        What `example` gives.
+        The result of `example`.
     """
 
     def __init__(
@@ -84,20 +84,20 @@ class TextPreprocessor(
         self._encode_in_graph = self.in_graph(self._encode)
 
     def build_if_ready(self) -> None:
-        """Build, unless a preset's vocabulary is still to be loaded."""
+        """Build the parts, unless a preset's vocabulary has yet to be loaded."""
         if has_vocabulary(self.tokenizer):
             self.build(None)
 
     def build(self, input_shape: Any = None) -> None:
-        # A preset's vocabulary comes after the constructor.
-        # In a function, as Keras takes no new layers in the attributes of a built one.
+        # A preset's vocabulary is loaded after the constructor. A function holds the
+        # parts, because Keras takes no new layers in the attributes of a built layer.
         made = (self.make_rows(), self.make_corruption())
         self._made = lambda: made
         self.built = True
 
     def parts(self) -> tuple[Any, Any]:
-        """Give what `make_rows` and `make_corruption` made."""
-        # A `.keras` file brings the vocabulary without a word to the preprocessor.
+        """Give the results of `make_rows` and `make_corruption`."""
+        # A `.keras` file loads the vocabulary without telling the preprocessor.
         if self._made is None:
             with tf.init_scope():
                 self.build(None)
@@ -109,12 +109,12 @@ class TextPreprocessor(
 
     @property
     def text_tokenizer(self) -> Any:
-        """What makes ids of texts for rows: the tokenizer, or one around it."""
+        """Give the tokenizer for rows: the preprocessor's own, or one around it."""
         return self.tokenizer
 
     @property
     def prompt_tokenizer(self) -> Any:
-        """What makes ids of texts that nothing is to be done to."""
+        """Give the tokenizer for texts that aren't corrupted."""
         return self.text_tokenizer
 
     def make_rows(self) -> Rows:
@@ -124,8 +124,8 @@ class TextPreprocessor(
     def make_corruption(self) -> Any:
         """Make the layer that corrupts batches, such as `MaskTokens`, or `None`.
 
-        It is called with `token_ids` and `seed`, and with what else of the rows its
-        attribute `row_arguments` names, and returns a dict of tensors.
+        The layer is called with `token_ids`, `seed`, and the other parts of rows that
+        its attribute `row_arguments` names. It returns a dict of tensors.
         """
         return None
 
@@ -134,9 +134,9 @@ class TextPreprocessor(
 
         Args:
             rows: dict of `token_ids`, int32 `(batch, length)` or `(length,)`,
-                and what else the rows have, such as `padding_mask`.
-            corrupted: dict, what the layer of `make_corruption` gives; empty
-                without one.
+                and other parts of the rows, such as `padding_mask`.
+            corrupted: dict, the result of the layer of `make_corruption`; empty without
+                such a layer.
 
         Returns:
             `(x, y, sample_weight)` of `tf.Tensor`s or dicts of them, or `x` alone.
@@ -175,7 +175,7 @@ class TextPreprocessor(
             if value is not None:
                 raise ValueError(
                     f"`{name}` must be None: {type(self).__name__} makes labels and "
-                    f"weights of the text itself. Received: {type(value).__name__}."
+                    f"weights from the text. Received: {type(value).__name__}."
                 )
         with tf.device("CPU:0"):
             return self.corrupt(self._encode_texts(x, "max_length", True), seed)
@@ -241,53 +241,55 @@ class TextPreprocessor(
     ) -> TFDataset:
         """Make the dataset of corrupted batches, ready for `fit`.
 
-        Order and corruption depend on `seed`, the pass and the batch alone. Each
-        iteration is a new pass, from where `position` says.
+        Order and corruption depend only on `seed`, the epoch and the batch. Each
+        iteration is a new epoch, from `position` on.
 
-        With `duplicates=n`, pass `e` equals pass `e % n`, corruption and order: each
-        mask is seen again every `n` passes, as with BERT's `n` masked copies.
-        Unlike those, the copies aren't mixed within a pass, and packed text is cut
-        into blocks the same way in each.
+        With `duplicates=n`, epoch `e` equals epoch `e % n` in corruption and order:
+        each mask returns every `n` epochs, as with BERT's `n` masked copies. Unlike
+        BERT's, the copies aren't mixed within an epoch, and packed text is cut into
+        rows in the same way in each.
 
         Args:
-            documents: `tf.data.Dataset` of scalar strings; or what `pack` gives,
-                where there is that method; or a prepared corpus (`read_tokens`),
-                all of whose rows are shuffled; or several of either, mixed by
-                `sample_corpora`; for a `CausalLM` also prompts with answers, see
+            documents: `tf.data.Dataset` of scalar strings; or the result of `pack`, if
+                the preprocessor has that method; or a prepared corpus (`read_tokens`),
+                whose rows are all shuffled together; or several of these, mixed by
+                `sample_corpora`. For a `CausalLM` also prompts with answers, see
                 `CausalLMPreprocessor`.
             batch_size: int or `None`. Rows in a batch. Defaults to 32, as Keras's
                 `fit` does, unless there are `tokens_per_batch`.
-            training: bool. `False` gives the same batches in each pass, without
-                shuffling, and the last one even if it is smaller.
-            shuffle_buffer: int. How many pieces of data are held in memory to
-                shuffle among; `0` for none. A piece is what stands for itself: a
-                row, or a whole document where rows go on from batch to batch; of
-                a prepared corpus nothing is held. Defaults to `10_000`.
-            packing: string or `None`. How text is cut into rows, of those that the
-                preprocessor knows; see `pack`. `None` is its default.
+            training: bool. `False` gives the same batches in each epoch, without
+                shuffling, and with the last one even if it is smaller.
+            shuffle_buffer: int. How many rows are held in memory to shuffle among; `0`
+                doesn't shuffle. If rows continue from batch to batch, whole documents
+                are held instead. A prepared corpus is shuffled without holding
+                anything. Defaults to `10_000`.
+            packing: string or `None`. How text is cut into rows, one of the ways that
+                the preprocessor knows; see `pack`. `None` is its default.
             break_lines: bool. Whether to break lines into sentences.
-            duplicates: int or `None`. Static masking. Defaults to `None`.
-            tokens_per_batch: int or `None`. Batches of any number of rows with up
-                to so many tokens, see `BatchByTokens`, for rows of unequal length.
+            duplicates: int or `None`. Number of different epochs, for static masking;
+                see above. Defaults to `None`.
+            tokens_per_batch: int or `None`. For rows of unequal length: the most tokens
+                of a batch, which then has any number of rows. See `BatchByTokens`.
             shuffle_documents: int. How many documents are held in memory to shuffle
-                among, anew in each pass, before rows are made of them: for files
-                whose order means something, and for the partners of sentence pairs,
-                which come from documents nearby. They are tokenised in each pass,
-                then. Defaults to `0`: documents come in the order of the data.
-            drop_remainder: bool or `None`. Whether a pass leaves out its last batch if
-                that isn't full: of 400 rows in batches of 30, the last 10, which are
-                others in each pass if rows are shuffled. Steps of one shape are
-                compiled once; `False` compiles another one for the last batch. Rows
-                that go on from batch to batch have no such batch, and take no `False`,
-                nor does a prepared corpus in slices. Defaults to `training`.
+                among, anew in each epoch, before rows are made from them. Use it for
+                files in a meaningful order, and for sentence pairs, whose partners come
+                from nearby documents. Documents are then tokenised in each epoch.
+                Defaults to `0`: documents keep the order of the data.
+            drop_remainder: bool or `None`. Whether the last batch of an epoch is
+                skipped if it isn't full. With 400 rows in batches of 30 these are the
+                last 10 rows, other ones in each epoch if rows are shuffled. With `True`
+                there is one shape of batches and the step is compiled once; `False`
+                compiles another step for the last batch. Rows that continue from batch
+                to batch, and a prepared corpus in slices, have no such batch and don't
+                take `False`. Defaults to `training`.
 
         Returns:
-            A `tf.data.Dataset` of what the call gives. A pass without a single
-            batch ends in `tf.errors.InvalidArgumentError`.
+            A `tf.data.Dataset` of the results of the call. An epoch without a single
+            batch raises a `tf.errors.InvalidArgumentError`.
 
         Raises:
-            ValueError: for an argument that is out of its range, or makes no sense
-                for the rows of this preprocessor.
+            ValueError: for an argument that is out of its range, or that the rows of
+                this preprocessor can't have.
         """
         options = BatchOptions(
             batch_size,
@@ -307,14 +309,14 @@ class TextPreprocessor(
             return self._of_tokens(documents, options)
         rows, _ = self.parts()
         mixed = isinstance(documents, MixedDocuments)
-        # What is mixed differs from pass to pass.
+        # A mixture differs from epoch to epoch.
         prepared = None if mixed else rows.prepare(documents, options)
         shuffled = training and shuffle_documents > 0
         if shuffled and prepared is documents:
             raise ValueError(
-                "`shuffle_documents` must be 0 where `documents` are packed already, "
-                "or shuffled by `shuffle_buffer`. "
-                f"Received: shuffle_documents={shuffle_documents}."
+                "`shuffle_documents` must be 0 if `documents` are packed already, or "
+                "if `shuffle_buffer` shuffles them. Received: "
+                f"shuffle_documents={shuffle_documents}."
             )
 
         def batches(epoch):
@@ -341,12 +343,12 @@ class TextPreprocessor(
     def grain_dataset(
         self, corpus: TokenCorpus, batch_size: int | None = None, **options: Any
     ) -> Any:
-        """Make a dataset of Grain with the batches that `dataset` has.
+        """Make a Grain dataset with the same batches as `dataset`.
 
-        A batch is the same to the bit, of NumPy arrays, and so is the order: each
-        iteration is a new pass, from where `position` says. The iterator's state, by
-        Grain's `get_state` and `set_state`, is the number of the next batch since the
-        first pass.
+        Batches are equal to the bit, as NumPy arrays, and have the same order: each
+        iteration is a new epoch, from `position` on. The iterator's state (Grain's
+        `get_state` and `set_state`) is the number of the next batch, counted from the
+        first epoch.
 
         Args:
             corpus: a prepared corpus, see `read_tokens`.
@@ -354,13 +356,13 @@ class TextPreprocessor(
             **options: other arguments of `dataset`.
 
         Returns:
-            A `grain.IterDataset`. Its attribute `source` is a `grain.MapDataset` of
-            any batch by its number, pass after pass: for worker processes,
+            A `grain.IterDataset`. Its attribute `source` is a `grain.MapDataset`, which
+            gives each batch by its number, epoch after epoch. For worker processes use
             `data.source.repeat(3).to_iter_dataset().mp_prefetch(...)`.
 
         Raises:
             ImportError: if Grain isn't installed.
-            ValueError: for documents that aren't prepared, and as `dataset`.
+            ValueError: for a corpus that isn't prepared, and as `dataset`.
 
         Example:
 
@@ -374,8 +376,8 @@ class TextPreprocessor(
 
         if not isinstance(corpus, TokenCorpus):
             raise ValueError(
-                "`corpus` must be a prepared corpus, as `read_tokens` gives it; other "
-                f"documents are read by `dataset`. Received: {type(corpus).__name__}."
+                "`corpus` must be a prepared corpus, as from `read_tokens`. Give "
+                f"other documents to `dataset`. Received: {type(corpus).__name__}."
             )
         checked = BatchOptions(batch_size, **options)
         self._learn_of(corpus, checked.training)
@@ -388,7 +390,7 @@ class TextPreprocessor(
     def _learn_of(self, documents, training):
         if isinstance(documents, TokenCorpus):
             documents.manifest.check_tokenizer(self.tokenizer)
-        if training:  # what is held out teaches nothing
+        if training:  # held-out text must not be learned from
             self.adapt(documents)
             self.position.batches = None
 
@@ -416,7 +418,7 @@ class TextPreprocessor(
 
 
 class PackingPreprocessor(TextPreprocessor):
-    """Base of the text preprocessors that can pack documents once for all passes."""
+    """Base class of the text preprocessors that can pack documents once."""
 
     @as_written
     def pack(
@@ -425,26 +427,26 @@ class PackingPreprocessor(TextPreprocessor):
         packing: str | None = None,
         break_lines: bool = True,
     ) -> TFDataset:
-        """Do what is the same in all passes: tokenise documents, pack blocks.
+        """Tokenise and pack documents: the work that is the same in all epochs.
 
-        `dataset` takes the result in place of documents, so that it can be
-        cached: `preprocessor.pack(documents).cache()`.
+        `dataset` takes the result in place of documents. So you can cache it:
+        `preprocessor.pack(documents).cache()`.
 
         Args:
             documents: `tf.data.Dataset` of scalar strings.
             packing: `"full"` (FULL-SENTENCES), `"doc"` (DOC-SENTENCES), or
-                `"best_fit"`: each element of `documents` is a sequence of its own, and
-                rows hold as many as fit, told apart by `sequence_ids`; a longer one is
-                cut into pieces, each a sequence. For ELECTRA, `"segments"` as well. For
-                `DenoisingPreprocessor` and `CausalLMPreprocessor`, `"stream"` as well:
-                documents one after the other, cut into full rows. For `MaskedLM` and
-                `Distiller`, `"translations"` as well, see `mark_languages`. For segment
-                pairs, `"segments"` (RoBERTa's SEGMENT-PAIR) or `"sentences"`
-                (SENTENCE-PAIR), one to a row, or `"best_fit"` or
-                `"best_fit_sentences"`, the same with several to a row; it is given to
-                `dataset`, too. `None` is the preprocessor's default.
-            break_lines: bool. Whether to break lines into sentences; where texts are
-                the sequences of `"best_fit"`, which aren't broken, it has to be `True`.
+                `"best_fit"`: each element of `documents` is a sequence, and rows hold
+                as many sequences as fit, kept apart by `sequence_ids`; a longer
+                document is cut into several sequences. ELECTRA's also takes
+                `"segments"`. `DenoisingPreprocessor` and `CausalLMPreprocessor` also
+                take `"stream"`: documents one after the other, cut into full rows.
+                `MaskedLM` and `Distiller` also take `"translations"`, see
+                `mark_languages`. For segment pairs, `"segments"` (RoBERTa's
+                SEGMENT-PAIR) or `"sentences"` (SENTENCE-PAIR), one to a row, or
+                `"best_fit"` or `"best_fit_sentences"`, the same with several to a row.
+                Give it to `dataset`, too. `None` is the preprocessor's default.
+            break_lines: bool. Whether to break lines into sentences. With `"best_fit"`
+                and `"translations"` texts aren't broken, and it must be `True`.
 
         Returns:
             A `tf.data.Dataset` of dicts of tensors.
@@ -452,8 +454,8 @@ class PackingPreprocessor(TextPreprocessor):
         options = BatchOptions(packing=packing, break_lines=break_lines)
         if isinstance(documents, MixedDocuments):
             raise ValueError(
-                "`documents` must be given to `dataset` itself where corpora are "
-                "mixed, as each pass has others of them. Received: "
+                "`documents` must be given to `dataset` itself if corpora are mixed: "
+                "each epoch has other documents. Received: "
                 f"{type(documents).__name__}."
             )
         rows, _ = self.parts()

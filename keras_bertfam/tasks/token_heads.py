@@ -1,4 +1,4 @@
-"""The heads by which language models give logits of tokens, of each family's kind."""
+"""Build the heads with which language models give logits of tokens, for each family."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +13,11 @@ def masked_lm_head(
     cls: Callable[..., Any] = MaskedLMHead,
     name: str = "masked_lm_head",
 ) -> Any:
-    """Build the head of a masked language model, as the backbone's family has it.
+    """Build the head of a masked language model, in the form of the backbone's family.
 
     Args:
         backbone: `keras_bertfam.models.EncoderBackbone`.
-        cls: `MaskedLMHead` or a subclass, which every family has as it is.
+        cls: `MaskedLMHead`, or a subclass that is the same for all families.
         name: str.
 
     Returns:
@@ -41,7 +41,7 @@ def masked_lm_head(
 
 
 def language_model_head(backbone: Model) -> Any:
-    """Build the head of a model of next tokens, as the backbone's family has it.
+    """Build the head of a model of next tokens, in the form of the backbone's family.
 
     Args:
         backbone: a backbone with a token embedding.
@@ -52,7 +52,7 @@ def language_model_head(backbone: Model) -> Any:
     name = "language_model_head"
     if _kind_of(backbone) == "transform":
         return masked_lm_head(backbone, name=name)
-    # Tables of unit variance need states of that of their inverse.
+    # Embedding tables of unit variance need scaled states for logits of usual size.
     unit = getattr(backbone, "initializer_range", 1.0) is None
     scaled = unit and getattr(backbone, "tie_embeddings", True)
     scaled = getattr(backbone, "scale_outputs", scaled)

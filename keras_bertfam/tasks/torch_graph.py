@@ -1,10 +1,10 @@
-"""A whole training step as one compiled graph under PyTorch.
+"""Compile a whole training step as one graph under PyTorch.
 
-Keras hands the step to `torch.compile`, which reads Python's bytecode: it stops at what
-Keras does around each call of a layer, and compiles layer by layer. Here the step is
-called once with tensors that record what is done with them, as JAX does, gradient
-included. What they recorded has no Keras in it, and is compiled as a whole. Only the
-optimizer's update stays outside, which PyTorch does by one kernel.
+Keras gives the step to `torch.compile`, which reads Python's bytecode. That stops at
+Keras's code around each call of a layer, so that only single layers are compiled. Here
+the step is called once with tensors that record all operations, with the gradient, as
+JAX does. The record contains no code of Keras, and is compiled as a whole. Only the
+optimizer's update stays outside; PyTorch does it with one kernel.
 """
 
 import contextlib
@@ -16,15 +16,15 @@ from keras import ops
 from keras_bertfam.layers.blocks.dropout import SeedsOfGraph
 from keras_bertfam.types import Model, Tensor
 
-# Calls of dropouts in a step; BERT large has 74.
+# The most calls of dropouts in a step; BERT large has 74.
 MOST_DROPOUTS = 1024
 
 
 class CompiledSteps:
-    """The training steps of a task, a graph for each shape of its batches.
+    """Hold the training steps of a task: a graph for each shape of its batches.
 
-    Dropouts draw the seeds that they draw without a graph, so on a CPU a run is the
-    same with and without it, to rounding.
+    Dropouts draw the same seeds as without a graph. So on a CPU a run is the same with
+    and without it, except for rounding.
 
     Args:
         task: a built and compiled task.
@@ -35,14 +35,14 @@ class CompiledSteps:
         self._graphs: dict[Any, _Graph] = {}
 
     def __call__(self, batches: Any) -> dict[str, Tensor]:
-        """Make an update of the batch that a list has, as Keras's loop asks for it."""
+        """Train on the batch in a list, in the form that Keras's loop asks for."""
         data = keras.tree.map_structure(_as_tensor, batches[0])
         leaves = keras.tree.flatten(data)
         known = tuple(
             (tuple(leaf.shape), leaf.dtype) if ops.is_tensor(leaf) else leaf
             for leaf in leaves
         )
-        # A model may be frozen in part between two calls, or get other weights.
+        # Between two calls, parts of a model may be frozen, or its weights replaced.
         task = self._task
         variables = tuple(
             tuple(map(id, group))
@@ -55,7 +55,7 @@ class CompiledSteps:
 
 
 class _Graph:
-    """The step of one shape of batches.
+    """Hold the step for one shape of batches.
 
     Args:
         task: the task.
@@ -109,7 +109,7 @@ class _Graph:
         )
 
     def step(self, leaves: list[Any]) -> dict[str, Tensor]:
-        """Make an update of a batch, given as its leaves."""
+        """Train on a batch, given as its leaves."""
         import torch
 
         keys = torch.from_numpy(self._seeds.draw()).to(self._device)
@@ -128,7 +128,7 @@ class _Graph:
 
 
 class _KeptGradients:
-    """Stands in for an optimizer, and keeps the gradients that it is given."""
+    """Stand in for an optimizer, and keep the gradients that it gets."""
 
     def __init__(self, optimizer):
         self.scale_loss = optimizer.scale_loss
@@ -153,15 +153,15 @@ def _as_tensor(leaf):
 
 
 def check_part(jit_compile: Any, name: str, given: Any) -> None:
-    """Raise for an argument of `compile()` by which a step can't be one graph.
+    """Raise an error for an argument of `compile()` that a single graph can't have.
 
-    The compiler would join what a step computes twice to spare memory, and what several
-    batches weigh isn't in the graph of one.
+    The compiler would merge computations that a step repeats to save memory. And the
+    weights of several batches aren't in the graph of one batch.
 
     Args:
-        jit_compile: what `compile()` is given.
-        name: str. The argument's.
-        given: its value; `None` or `"none"` is what a graph can have.
+        jit_compile: the argument of `compile()`.
+        name: str. The other argument's name.
+        given: its value. A graph can have `None` or `"none"`.
 
     Raises:
         ValueError: for any other value, with `jit_compile=True` under PyTorch.

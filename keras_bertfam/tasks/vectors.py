@@ -1,4 +1,4 @@
-"""What the tasks share that make vectors of texts, to be found by."""
+"""Share code among tasks that make vectors of texts for retrieval."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from keras_bertfam.arguments import check_number, check_several, checked
 from keras_bertfam.corpora.manifest import tokenizer_digest
 from keras_bertfam.types import Config, Mixin
 
-# Of a config, what no vector depends on, or what the backbone's has, as a head's table.
+# Parts of a config on which no vector depends, or that the backbone's config has, too.
 _UNRELATED = ("name", "trainable", "dtype", "token_embedding")
 
 
@@ -20,7 +20,7 @@ class TextVectors(Mixin):
     """Mixin of tasks that make vectors of texts.
 
     Attributes:
-        cuts_queries: whether queries that are too long are cut, unless told otherwise.
+        cuts_queries: whether queries that are too long are cut by default.
     """
 
     cuts_queries = False
@@ -39,17 +39,17 @@ class TextVectors(Mixin):
             texts: list of strings; passages may be tuples of title and text.
             kind: `"query"` or `"passage"`.
             batch_size: int.
-            too_long: `"error"` or `"cut"`: what becomes of texts that don't fit in a
-                row. `None` cuts passages and refuses queries; a `LateInteraction`,
-                whose queries are short by design, cuts them with a warning.
+            too_long: `"error"` or `"cut"`: refuse or cut texts that don't fit into a
+                row. `None` cuts passages and refuses queries. A `LateInteraction`,
+                whose queries are short by design, cuts queries with a warning.
 
         Returns:
-            float32 array of shape `(len(texts), width)`, in their order. Of a
-            `LateInteraction`, a list of arrays `(tokens, width)`: a vector of each
-            token that is compared.
+            float32 array of shape `(len(texts), width)`, in the order of the texts. A
+            `LateInteraction` gives a list of arrays `(tokens, width)`: a vector for
+            each token that is compared.
 
         Raises:
-            ValueError: for an argument that it can't be, or a text that is too long.
+            ValueError: for an unknown value of an argument, or a text that is too long.
 
         Example:
 
@@ -81,9 +81,9 @@ class TextVectors(Mixin):
         return self._encode(texts, kind, batch_size, too_long)
 
     def passage_sample(self) -> list[float]:
-        """Take a number of each weight that the vectors of passages depend on.
+        """Take a number from each weight that the vectors of passages depend on.
 
-        Any training changes it, and it takes no time beside `passage_digest`.
+        Any training changes it. It takes much less time than `passage_digest`.
 
         Returns:
             List of floats.
@@ -93,14 +93,14 @@ class TextVectors(Mixin):
         return [float(keras.ops.convert_to_numpy(x)[0]) for x in firsts]
 
     def passage_digest(self) -> str:
-        """Make a digest of all that the vectors of passages depend on.
+        """Make a digest of everything that the vectors of passages depend on.
 
-        An index keeps it, and knows by it an encoder that isn't, or is no longer, the
-        one that its vectors are of.
+        An index stores it, and so recognises whether an encoder still is the one that
+        made its vectors.
 
         Returns:
-            Str, the SHA-256 in hexadecimal, of configs, weights, tokenizer and row
-            length. A task that was saved and loaded has the same.
+            Str, the hexadecimal SHA-256 of configs, weights, tokenizer and row length.
+            A task that was saved and loaded has the same digest.
         """
         models, settings = self._passage_parts()
         preprocessor = self.preprocessor
@@ -108,7 +108,7 @@ class TextVectors(Mixin):
             settings["sequence_length"] = preprocessor.sequence_length
             settings["tokenizer"] = tokenizer_digest(preprocessor.tokenizer)
             truncate = getattr(preprocessor, "truncate", "end")
-            if truncate != "end":  # what indexes of before know nothing of
+            if truncate != "end":  # not in digests of earlier versions
                 settings["truncate"] = truncate
         configs: list[Config] = [settings]
         for model in models:

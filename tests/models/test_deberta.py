@@ -216,7 +216,7 @@ def test_a_student_of_all_layers_is_its_teacher(version):
     np.testing.assert_allclose(received, expected, atol=1e-5)
     np.testing.assert_allclose(numpy(student(rows)), numpy(task(rows)), atol=1e-5)
     placed = getattr(models, f"{version}Backbone")(**SIZES, max_sequence_length=8)
-    with pytest.raises(ValueError, match="in files these and the decoder's are one"):
+    with pytest.raises(ValueError, match="files have one table for both"):
         tasks.MaskedLM(placed, decoder_positions=6)
 
 

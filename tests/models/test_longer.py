@@ -268,7 +268,7 @@ def test_global_tokens_by_task():
     np.testing.assert_allclose(
         *(as_numpy(part["start_logits"]) for part in same), atol=1e-6
     )
-    with pytest.raises(ValueError, match="must tell the question"):
+    with pytest.raises(ValueError, match="mark the question"):
         qa({"token_ids": ROWS})
     segments = (np.arange(21) >= 17).astype("int32")[None, None].repeat(2, axis=1)
     choices = tasks.MultipleChoice(backbone)
@@ -279,7 +279,7 @@ def test_global_tokens_by_task():
         mask=segments.astype(bool),
     )
     np.testing.assert_allclose(*map(as_numpy, same), atol=1e-6)
-    with pytest.raises(ValueError, match="must tell the choices"):
+    with pytest.raises(ValueError, match="mark the choices"):
         choices({"token_ids": ROWS[None]})
 
 

@@ -110,7 +110,7 @@ def test_killed_in_a_phase_it_goes_on_to_the_same_weights(tmp_path):
     assert same(whole, resumed)
     left = [path.name for path in sorted(tmp_path.iterdir())]
     assert left == ["phase-2", "phases.json"]
-    with pytest.raises(ValueError, match="`phases` must be those of the run that was"):
+    with pytest.raises(ValueError, match="`phases` must be those of the killed run"):
         run(tmp_path, phases=THREE[:2])
 
 
@@ -220,7 +220,7 @@ def test_optimizers_of_published_phases(family):
     try:
         phases = pretraining_phases(family, total_steps=100)
     except ValueError as error:
-        assert "whose recipe says how many steps" in str(error)
+        assert "whose recipe has a number of steps" in str(error)
         return
     rates = {}
     for phase in phases:

@@ -36,7 +36,7 @@ def test_the_first_epoch_has_its_total_and_says_what_it_waits_for(capsys):
     assert totals.total == totals.batches == 3
     shown = capsys.readouterr().out
     assert shown.splitlines()[:3] == [
-        "Counting the batches of a pass over the data...",
+        "Counting the batches of an epoch...",
         "There are 3.",
         "Preparing the first step...",
     ]

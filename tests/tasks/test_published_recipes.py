@@ -141,7 +141,7 @@ def test_recipe_is_printed_with_its_source():
     ]
     assert "join: the rate climbs" in table and "hold:" not in table
     model.compile(keras.optimizers.SGD(0.1))
-    assert "*: not as it was published" in printed(model)
+    assert "*: differs from the published setting" in printed(model)
     table = [x.split() for x in printed(model).split("\n")]
     assert ["optimizer", "SGD", "*", "adamw"] in table
     assert ["learning_rate", "0.1", "*", "0.0006"] in table

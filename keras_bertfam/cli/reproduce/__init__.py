@@ -1,1 +1,1 @@
-"""Papers' tables: their runs, what is measured of them, and ours beside the papers'."""
+"""Reproduce papers' tables: train their rows, measure them, show both figures."""

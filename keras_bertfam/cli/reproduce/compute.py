@@ -1,6 +1,6 @@
-"""ELECTRA's figures: scores by computed operations, and by the generator's size.
+"""Reproduce ELECTRA's figures: scores by operations, and by the generator's size.
 
-Keras is imported when something is trained, as requests are checked without.
+Keras is imported only when something is trained: requests are checked without it.
 """
 
 import dataclasses
@@ -36,10 +36,10 @@ class ComputeTable(PaperTable):
 
 
 class Compute(Study):
-    """Fills the table of ELECTRA by sizes of its generator, beside BERT.
+    """Fill a table of ELECTRA with generators of several sizes, and of BERT.
 
-    Each row is one run, of whose four checkpoints each is scored. Operations are
-    those of the products of a step, forward and backward, by arithmetic.
+    Each row is one run with four checkpoints, each of which is scored. The operations
+    of a step, forward and backward, are counted from the sizes of its matrix products.
 
     Args:
         request: `Request`.
@@ -77,7 +77,7 @@ class Compute(Study):
         return self._table
 
     def run(self, row: str, seed: int) -> PretrainingRun:
-        """Make the run of a row, of as many epochs as it has checkpoints."""
+        """Make the run of a row, with one epoch for each checkpoint."""
         known, request = read_table("electra-efficiency"), self.request
         name = _BERT if row == _BERT else "ELECTRA"
         changes = dict(request.changes)
@@ -85,8 +85,8 @@ class Compute(Study):
             asked = {"variant": "electra", **changes.get("task_arguments", {})}
             if asked["variant"] not in ("electra", "adversarial"):
                 raise ValueError(
-                    "`variant` must be 'electra' or 'adversarial', which are counted "
-                    f"here. Received: {asked['variant']!r}."
+                    "`variant` must be 'electra' or 'adversarial', whose operations "
+                    f"are counted here. Received: {asked['variant']!r}."
                 )
             changes["task_arguments"] = {**asked, "generator_size": self.sizes[row]}
         run = known.run(name, request.scale, changes)
@@ -158,14 +158,15 @@ STUDY = Compute
 def step_operations(
     backbone: Any, run: PretrainingRun, generator_size: float | None = None
 ) -> float:
-    """Count what a step computes in products, forward and backward.
+    """Count the operations of a step's matrix products, forward and backward.
 
-    A product of `(a, b)` and `(b, c)` matrices is `2abc` operations, and its gradient
-    two more. A masked language model's last block computes masked positions only.
+    A product of matrices `(a, b)` and `(b, c)` takes `2abc` operations. Its gradients
+    are two more such products. The last block of a masked language model is computed at
+    masked positions only.
 
     Args:
         backbone: the encoder.
-        run: `PretrainingRun`, whose rows are taken to be full.
+        run: `PretrainingRun`. All rows count as full.
         generator_size: float, the width of ELECTRA's generator as a share; `None` for
             a masked language model.
     """
@@ -190,7 +191,7 @@ def step_operations(
 
 
 def _encoder(shape, table, length, queries):
-    """Count the operations of a row, the last block of which has so many queries."""
+    """Count the operations of a row whose last block has `queries` positions."""
     layers, width, inner = shape
     both = 4 * width**2  # keys and values
     others = 4 * width**2 + 4 * length * width + 4 * width * inner

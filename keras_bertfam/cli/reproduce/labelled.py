@@ -1,12 +1,12 @@
-"""What a pre-trained model is good for on labelled data: frozen, fine-tuned, as text.
+"""Score a pre-trained model on labelled data: frozen, fine-tuned, or writing text.
 
-Keras is imported when something is measured, as tables are checked without.
+Keras is imported only when something is measured: tables are checked without it.
 """
 
 import os
 from typing import Any
 
-# Of each set of data where it may be in the folder: by its name, or as in SciBERT's.
+# Where each dataset may be in the folder: under its name, or as in SciBERT's `data`.
 PLACES = {
     "ud_ewt_trees": ("ud_ewt",),
     "wnut17": ("wnut17",),
@@ -24,7 +24,7 @@ PLACES = {
     "acl_arc": ("acl_arc", "text_classification/citation_intent"),
     "scicite": ("scicite", "text_classification/sci-cite"),
 }
-# The same of sets that a model which writes learns as pairs of texts.
+# The same for datasets that a `TextToText` learns as pairs of texts.
 TEXT_PLACES = {
     "sst2": ("sst2",),
     "mrpc": ("mrpc",),
@@ -33,30 +33,30 @@ TEXT_PLACES = {
     "squad": ("squad", "squad11"),
     "multi30k": ("multi30k",),
 }
-# Ways to use an encoder: the peak of the learning rate, of small models, and epochs.
+# Ways to use an encoder: peak learning rate for small models, and epochs.
 WAYS = {"frozen": (1e-3, 10), "fine_tuned": (5e-4, 4)}
 AS_TEXT = "as_text"
 _TEXT_RATE, _TEXT_EPOCHS = 1e-3, 4
 _TEXT_LENGTH = 256  # tokens, at least: a question with its passage
-_MOST_WRITTEN = 500  # texts, which take longer than labels
+_MOST_WRITTEN = 500  # texts take longer to write than labels
 _BATCH = 32
 _MOST = 6000  # examples to train on, and to score
 
 
 def column(name: str, way: str) -> str:
-    """Name the column of a set of data and a way."""
+    """Name the column of a dataset and a way to use the encoder."""
     return f"{name}_{way}"
 
 
 def columns() -> dict[str, tuple[str, str]]:
-    """List all columns: dict from their names to those of a set of data and a way."""
+    """List all columns: a dict from names to pairs of a dataset and a way."""
     ways = [(name, way) for name in PLACES for way in WAYS]
     ways += [(name, AS_TEXT) for name in TEXT_PLACES]
     return {column(name, way): (name, way) for name, way in ways}
 
 
 def find(folder: str | None, name: str) -> str | None:
-    """Find a set of data in a folder; `None` where it isn't there.
+    """Find a dataset in a folder; give `None` if it isn't there.
 
     Args:
         folder: path, or `None`.
@@ -70,14 +70,14 @@ def find(folder: str | None, name: str) -> str | None:
 def load(name: str, place: str) -> tuple[Any, Any]:
     """Load examples to train on and to score.
 
-    Trees of EWT are trained on its part to validate where that to train isn't there.
+    If EWT's training part is missing, its trees are learned from the validation part.
 
     Args:
         name: a key of `PLACES`.
         place: its folder.
 
     Returns:
-        A tuple of two `Examples`, at most 6,000 of each, the first ones.
+        A tuple of two `Examples`: the first 6,000 of each at most.
     """
     from keras_bertfam import datasets
 
@@ -93,9 +93,9 @@ def load(name: str, place: str) -> tuple[Any, Any]:
 def score(name: str, way: str, trained: Any) -> float | None:
     """Train a task on labelled data, and score it by the data's first metric.
 
-    Frozen, states are mixed and read by an LSTM, as wide as the encoder in both
-    directions together, which is trained with the head. The encoder is the same
-    afterwards.
+    A frozen encoder's states are mixed and read by a bidirectional LSTM, whose two
+    directions together are as wide as the encoder. The LSTM is trained with the head.
+    In both ways the encoder has its old weights afterwards.
 
     Args:
         name: a key of `PLACES`.
@@ -138,15 +138,15 @@ def score(name: str, way: str, trained: Any) -> float | None:
 def load_texts(name: str, place: str) -> tuple[Any, Any]:
     """Load examples to train on as text, and examples to score.
 
-    SQuAD is trained on three quarters of the articles that are there to validate on,
-    where its part to train on isn't.
+    If SQuAD's training part is missing, three quarters of the validation articles are
+    trained on.
 
     Args:
         name: a key of `TEXT_PLACES`.
         place: its folder.
 
     Returns:
-        A tuple of two `Examples`, at most 6,000 and 500, the first ones.
+        A tuple of two `Examples`: the first 6,000 and the first 500 at most.
     """
     from keras_bertfam import datasets
 
@@ -164,14 +164,14 @@ def score_written(name: str, trained: Any) -> float | None:
     """Train a `TextToText` on pairs of labelled texts, and score what it writes.
 
     Texts are written by greedy search, and scored by the data's first metric. The
-    backbone is the same afterwards.
+    backbone has its old weights afterwards.
 
     Args:
         name: a key of `TEXT_PLACES`.
         trained: `measures.Trained`.
 
     Returns:
-        The score, or `None` without the data, or of a model that isn't a `TextToText`.
+        The score; `None` without the data, and for a model that isn't a `TextToText`.
     """
     place = find(trained.labelled, name)
     from keras_bertfam import datasets, optimizers, tasks
@@ -184,7 +184,7 @@ def score_written(name: str, trained: Any) -> float | None:
     train, held_out = load_texts(name, place)
     backbone = trained.model.backbone
     before = backbone.get_weights()
-    # As T5's positions are relative, rows may be longer than those it has seen.
+    # T5's positions are relative: rows may be longer than in pre-training.
     length = max(trained.run.sequence_length, _TEXT_LENGTH)
     length = min(length, backbone.max_sequence_length or length)
     preprocessor = tasks.TextToTextPreprocessor(trained.tokenizer, length)

@@ -1,6 +1,6 @@
-"""What is measured of a pre-trained model, the same for all objectives.
+"""Measure a pre-trained model in the same way for all objectives.
 
-Keras is imported when something is measured, as tables are checked without.
+Keras is imported only when something is measured: tables are checked without it.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from keras_bertfam.corpus import python_docstrings
 from keras_bertfam.datasets.task_data import TASKS
 from keras_bertfam.types import Model, TFDataset
 
-# What is learned to be told apart: the docstrings of these packages.
+# Packages whose docstrings a classifier learns to tell apart.
 PACKAGES = ("asyncio", "email", "importlib", "logging")
 _BATCH, _MOST_BATCHES = 32, 200
 _TIMED = 15  # updates
@@ -25,13 +25,13 @@ _TIMED = 15  # updates
 
 @dataclasses.dataclass
 class Trained:
-    """A pre-trained model, and what it is measured on.
+    """Hold a pre-trained model and the data to measure it on.
 
     Attributes:
         task: a task of pre-training.
-        run: how it was made.
+        run: `PretrainingRun` that trained it.
         held_out: `tf.data.Dataset` of documents, or a prepared corpus.
-        paper: the paper's run.
+        paper: `PretrainingRun` with the paper's settings.
         labelled: folder of labelled data, or `None`.
     """
 
@@ -48,12 +48,12 @@ class Trained:
 
     @property
     def tokenizer(self) -> Any:
-        """That of the rows it was trained on."""
+        """The tokenizer that made its training rows."""
         return self.task.preprocessor.tokenizer
 
     @functools.cached_property
     def masked(self) -> "MaskedTokens | None":
-        """See `masked_tokens`; `None` of a task that fills no masks in."""
+        """See `masked_tokens`; `None` for a task that fills no masks in."""
         if not hasattr(self.model, "masked_lm_logits"):
             return None
         length = self.run.sequence_length
@@ -62,10 +62,10 @@ class Trained:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MaskedTokens:
-    """What a model makes of masked tokens, arrays `(tokens,)`.
+    """Hold a model's predictions of masked tokens, as arrays of shape `(tokens,)`.
 
     Attributes:
-        targets: int, the tokens that were there.
+        targets: int, the original tokens.
         guesses: int, the most probable ones.
         certainty: float, their probabilities.
         losses: float, the cross-entropies of `targets` in nats.
@@ -85,7 +85,7 @@ class MaskedTokens:
 def masked_tokens(
     model: Model, tokenizer: Any, documents: TFDataset, sequence_length: int
 ) -> MaskedTokens:
-    """Predict masked tokens, 15 % of rows of documents, as in BERT.
+    """Mask 15 % of the tokens of rows, as in BERT, and predict them.
 
     Args:
         model: a task with `masked_lm_logits`.
@@ -112,10 +112,10 @@ def masked_tokens(
 
 
 def nats_per_token(model: Model, documents: TFDataset) -> float:
-    """Compute what a token of documents costs, at most.
+    """Compute the negative log-likelihood per token of documents, or a bound above it.
 
-    It is exact of a `CausalLM`, and a bound of a `MaskedDiffusionLM`. Tokens that mark
-    the ends of texts aren't counted.
+    It is exact for a `CausalLM`, and an upper bound for a `MaskedDiffusionLM`. Tokens
+    that mark the ends of texts aren't counted.
 
     Args:
         model: a `CausalLM` or a `MaskedDiffusionLM`.
@@ -123,7 +123,7 @@ def nats_per_token(model: Model, documents: TFDataset) -> float:
             rows are used.
 
     Returns:
-        Float, the mean of the negative log-likelihoods.
+        Float, the mean negative log-likelihood in nats.
     """
     from keras_bertfam.tokenizers.pipeline_ops import special_token_ids
 
@@ -136,7 +136,7 @@ def nats_per_token(model: Model, documents: TFDataset) -> float:
 
 
 def docstring_parts() -> list[tuple[list[str], list[str]]]:
-    """Give docstrings and their packages: a fifth to test on, and the others."""
+    """Give docstrings and their packages: a fifth to test on, the rest to train on."""
     examples = python_docstrings(PACKAGES)
     order = np.random.default_rng(0).permutation(len(examples))
     count = len(examples) // 5
@@ -156,11 +156,11 @@ def _masked_perplexity(trained):
 
 
 def _character_nats(trained):
-    """Share out what masked tokens cost: of long tokens it takes fewer."""
+    """Convert the loss of masked tokens to nats per character, for any vocabulary."""
     from keras_bertfam.layers.data.prepared.token_corpus import TokenCorpus
 
     if trained.masked is None or isinstance(trained.held_out, TokenCorpus):
-        return None  # the text of a prepared corpus is tokens
+        return None  # a prepared corpus has tokens, not characters
     texts = [text.decode() for text in trained.held_out.as_numpy_iterator()]
     tokens = sum(len(trained.tokenizer(text)) for text in texts)
     return trained.masked.losses.mean() * tokens / max(sum(map(len, texts)), 1)
@@ -191,7 +191,7 @@ def _sentence_accuracy(objective, trained):
 
 
 def _mean_states(trained, texts):
-    """Average the last states of each text, of T5 those of its encoder."""
+    """Average the last states of each text (for T5, its encoder's)."""
     from keras import ops
 
     from keras_bertfam.tasks.summary import is_encoder_decoder, mean_states
@@ -218,7 +218,7 @@ def _mean_states(trained, texts):
 
 
 def _frozen(trained):
-    """Fit a linear classifier of mean states by least squares with a penalty."""
+    """Fit a linear classifier of mean states by ridge regression."""
     (test, labels), (train, train_labels) = docstring_parts()
     x = _mean_states(trained, [*test, *train])
     learned = x[len(test) :]
@@ -271,9 +271,9 @@ def _published_parameters(trained):
 
 
 def _steps_per_second(trained):
-    """Time updates on the first batch, and put the weights back.
+    """Time steps on the first batch, and put the weights back.
 
-    One of several batches takes as many times a batch's time.
+    With accumulation, a step takes the time of several batches.
     """
     import time
 
@@ -290,7 +290,9 @@ def _steps_per_second(trained):
         model.train_on_batch(*batch)
         seconds.append(time.perf_counter() - start)
     model.set_weights(before)
-    usual = np.median(seconds[_TIMED // 3 :])  # the first ones make the step
+    usual = np.median(
+        seconds[_TIMED // 3 :]
+    )  # the first calls trace and compile the step
     return 1 / (usual * run.accumulate)
 
 
@@ -304,12 +306,13 @@ def _targets(trained):
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """A column of a table.
+    """Describe a column of a table.
 
     Attributes:
         title: str.
-        function: of a `Trained`, whose number is `None` where it makes no sense.
-        share: bool. Whether it is shown in percent.
+        function: takes a `Trained` and returns a number, or `None` where it makes no
+            sense.
+        share: bool. Whether the number is shown in percent.
     """
 
     title: str
@@ -350,7 +353,7 @@ MEASURES |= {
     labelled.column(name, labelled.AS_TEXT): Measure(
         f"{name}, as text",
         functools.partial(labelled.score_written, name),
-        # The others' metrics are in percent.
+        # Other metrics of labelled data are in percent already.
         TASKS[name].kind == "classification",
     )
     for name in labelled.TEXT_PLACES
@@ -362,16 +365,16 @@ def measure(trained: Trained, names: Sequence[str]) -> dict[str, float | int | N
 
     Args:
         trained: `Trained`.
-        names: keys of `MEASURES`: on held-out text, the accuracy and perplexity of
-            15 % of its tokens, masked as in BERT, and their nats per character, which
-            vocabularies can be compared by; the nats per token of a task that
-            models whole texts; the accuracy of an even mixture of true and false next
-            sentences, and of swapped segments; the accuracy of telling which of four
-            packages a docstring is from, by the means of frozen states, and fine-tuned
-            for three epochs; how many parameters the backbone has, here and in the
-            paper's size; how many tokens a decoder's targets have; updates per second
-        on a batch of the run's size; and what
-            `labelled.score` and `labelled.score_written` give of labelled data.
+        names: keys of `MEASURES`. On held-out text: the accuracy and perplexity of 15 %
+            of the tokens, masked as in BERT; their nats per character, which compares
+            different vocabularies; the nats per token of a task that models whole
+            texts; the accuracy on next sentences, half of them false, and on segments,
+            half of them swapped. On docstrings: the accuracy of telling which of four
+            packages they are from, by the means of frozen states, and after three
+            epochs of fine-tuning. Of the model: how many parameters the backbone has,
+            here and in the paper's size; how many tokens a decoder's targets have; and
+            steps per second on batches of the run's size. On labelled data: what
+            `labelled.score` and `labelled.score_written` give.
 
     Returns:
         Dict from names to numbers, or `None` where a number makes no sense.

@@ -1,6 +1,6 @@
-"""REALM's table 1: what finds passages, and how many questions are answered.
+"""Reproduce REALM's table 1: retrievers, and how many questions they help to answer.
 
-Keras is imported when something is trained, as requests are checked without.
+Keras is imported only when something is trained: requests are checked without it.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from keras_bertfam.datasets.task_data import TASKS
 from keras_bertfam.types import Config
 from keras_bertfam.whole_files import write_text
 
-# Of each set of questions where it may be in the folder, and what it is called.
+# For each set of questions, where it may be in the folder, and its name.
 SETS = {
     "squad": (("squad", "squad11"), "SQuAD"),
     "nq_open": (("nq_open", "nq"), "NQ"),
@@ -36,36 +36,35 @@ ROWS = {
     "T5 without passages": Row(figures=(34.5, 37.4, None)),
 }
 _RECALLS = (1, 5)
-# Names that don't begin a sentence, as there is no tagger here.
+# Capitalised words inside sentences count as names: there is no tagger here.
 _NAME = re.compile(r"(?<=[a-z,;] )([A-Z]\w+(?: [A-Z]\w+)*)")
 _MARKED = r"⟦\1⟧"
-_TRIES = 20  # passages by BM25, in which a pattern is looked for
+_TRIES = 20  # passages that BM25 finds, to look for a pattern in
 
 
 @dataclasses.dataclass
 class Settings:
-    """What can be changed in all rows.
+    """Hold the settings that can be changed for all rows.
 
     Attributes:
-        preset: of the encoder that all but T5 begin with, or `None` for a small BERT
-            that is trained on the passages.
-        t5_preset: the same of T5.
-        size: of both, see `PretrainingRun`.
-        vocabulary_size: int, of both.
-        pretraining_steps: int. Updates of both on the passages' text.
-        ict_steps: int. Updates of the inverse cloze task.
-        realm_steps: int. Updates of REALM's pre-training; the index is made anew in
-            their middle.
-        question_steps: int. Updates by questions and answers.
-        batch_size: int. Questions of an update, and texts of REALM's.
-        text_batch_size: int. Rows of an update of pre-training, and queries of one of
+        preset: of the encoder with which all rows but T5's begin, or `None` for a small
+            BERT that is trained on the passages.
+        t5_preset: the same for T5's rows.
+        size: of both models, see `PretrainingRun`.
+        vocabulary_size: int, of both models.
+        pretraining_steps: int. Steps of both models on the passages' text.
+        ict_steps: int. Steps of the inverse cloze task.
+        realm_steps: int. Steps of REALM's pre-training. The index is rebuilt halfway.
+        question_steps: int. Steps on questions and answers.
+        batch_size: int. Questions in a step, and texts in a step of REALM's.
+        text_batch_size: int. Rows in a step of pre-training, and queries in a step of
             the inverse cloze task.
         passage_length: int. Tokens of a passage.
-        query_length: int. Tokens of a question; what is longer is cut.
+        query_length: int. Tokens of a question. Longer ones are cut.
         num_passages: int. Passages that are read for a question.
         pooling: of the retriever's vectors, see `DualEncoder`.
-        projection_dim: int or `None`, of the same.
-        learning_rate: float, the peak of all updates on questions, ICT and REALM.
+        projection_dim: int or `None`, see `DualEncoder`.
+        learning_rate: float, the peak for questions, ICT and REALM.
         limit: int. The most questions to test on.
     """
 
@@ -82,7 +81,7 @@ class Settings:
     passage_length: int = 160
     query_length: int = 48
     num_passages: int = 5
-    # What a model of minutes learns soonest.
+    # With these two a model that trains for minutes learns soonest.
     pooling: str = "mean"
     projection_dim: int | None = None
     learning_rate: float = 2e-4
@@ -97,7 +96,7 @@ class Settings:
                 raise ValueError(f"`{field.name}` must be positive. Received: {value}.")
 
     def scaled(self, scale: float) -> "Settings":
-        """Multiply numbers of steps, each of which is at least two."""
+        """Multiply all numbers of steps; each stays at least 2."""
         steps = {
             name: max(2, round(value * scale))
             for name, value in dataclasses.asdict(self).items()
@@ -107,7 +106,7 @@ class Settings:
 
 
 class OpenTable(PaperTable):
-    """A table of open questions."""
+    """Describe a table of open questions."""
 
     measures = {
         f"{name}_{column}": Measure(f"{said} {title}", lambda trained: None)
@@ -120,13 +119,13 @@ class OpenTable(PaperTable):
 
 
 class OpenQuestions(Study):
-    """Fills REALM's table 1, on the sets of questions that are in a folder.
+    """Fill REALM's table 1 for the sets of questions in a folder.
 
-    SQuAD's are asked of all its paragraphs; those of the others of `data`, in files of
-    DPR's (`.tsv`, with `id`, `text` and `title`) or of texts. By BM25 and ICT the
-    retriever stays as it is, and a reader learns from questions and answers what to
-    read there; ORQA trains the question's tower as well, and REALM begins after its
-    pre-training.
+    The passages of SQuAD's questions are all its paragraphs. The other sets need
+    `data`: DPR's files (`.tsv`, with `id`, `text` and `title`), or files of texts. In
+    the rows of BM25 and ICT only a reader learns from questions and answers, and the
+    retriever stays as it is. ORQA also trains the tower of the questions. REALM does
+    so, too, and begins with its own pre-training.
 
     Args:
         request: `Request`.
@@ -182,11 +181,11 @@ class OpenQuestions(Study):
 
     @property
     def passages(self) -> list[Any]:
-        """The passages, strings or tuples of title and text, each once."""
+        """The passages without duplicates: strings, or tuples of title and text."""
         return self._data()[0]
 
     def _data(self):
-        """Read passages, and for each set questions to train and to test on."""
+        """Read the passages, and each set's questions to train and to test on."""
         if self._loaded is None:
             asked = {name: load(name, place) for name, place in self.places.items()}
             if self.request.data:
@@ -226,7 +225,7 @@ class OpenQuestions(Study):
     # === What rows begin with ===
 
     def pretrained(self, name: str, seed: int) -> str:
-        """Pre-train BERT or T5 on passages, unless that is done; give its preset."""
+        """Pre-train BERT or T5 on passages, if it isn't done yet; give the preset."""
         from keras_bertfam.cli import pretraining
         from keras_bertfam.cli.reproduce.word_search import as_text
 
@@ -267,7 +266,7 @@ class OpenQuestions(Study):
         return place
 
     def retriever(self, preset: str) -> Any:
-        """Make a retriever of an encoder's preset, one tower for both."""
+        """Make a retriever from an encoder's preset, with one tower for both sides."""
         from keras_bertfam import tasks
 
         options = self.options
@@ -283,7 +282,7 @@ class OpenQuestions(Study):
         return model
 
     def cloze(self, seed: int) -> Any:
-        """Train a retriever by the inverse cloze task, unless that is done."""
+        """Train a retriever by the inverse cloze task, if it isn't done yet."""
         import tensorflow as tf
 
         from keras_bertfam import tasks
@@ -301,12 +300,12 @@ class OpenQuestions(Study):
         return model
 
     def fit(self, model: Any, data: Any, steps: int) -> None:
-        """Train a model on batches, for so many steps."""
+        """Train a model on batches for `steps` steps."""
         self.compile(model, steps)
         model.fit(data, epochs=1, steps_per_epoch=steps, verbose=0)
 
     def compile(self, model: Any, steps: int) -> None:
-        """Compile a model for so many steps."""
+        """Compile a model for `steps` steps."""
         from keras_bertfam.optimizers import pretraining_optimizer
 
         rate = self.options.learning_rate
@@ -316,7 +315,7 @@ class OpenQuestions(Study):
         model.compile(optimizer, jit_compile=False)
 
     def knowledge(self, seed: int) -> tuple[Any, Any]:
-        """Pre-train REALM, unless that is done: give its reader and its retriever."""
+        """Pre-train REALM, if it isn't done yet; give its reader and its retriever."""
         import tensorflow as tf
 
         from keras_bertfam import layers, models, retrieval, tasks
@@ -353,7 +352,7 @@ class OpenQuestions(Study):
         search.adopt(retrieval.Index.build(self.passages, retriever), None, half)
         model.fit(data, steps_per_epoch=half, verbose=0)
         model.save_to_preset(place)
-        return self.knowledge(seed)  # as a row that goes on has them
+        return self.knowledge(seed)  # as a row that was resumed has them
 
     # === Rows ===
 
@@ -379,7 +378,7 @@ class OpenQuestions(Study):
             frozen: bool. Whether the retriever stays as it is.
 
         Returns:
-            A tuple of answers, and of the texts of passages that were found.
+            A tuple of the answers and the texts of the passages that were found.
         """
         from keras_bertfam import retrieval, tasks
         from keras_bertfam.cli.reproduce.word_search import WordSearch
@@ -482,15 +481,15 @@ def _find(folder, name):
 def load(name: str, place: str) -> tuple[Examples, Examples]:
     """Load questions to train and to test on.
 
-    SQuAD is trained on the first half of the articles that are there to validate on,
-    where its part to train on isn't.
+    If SQuAD's training part is missing, the first half of the validation articles is
+    trained on.
 
     Args:
         name: a key of `SETS`.
         place: its folder.
     """
     if name != "squad":
-        # Papers test on TriviaQA's part to validate on: the other has no answers.
+        # Papers test on TriviaQA's validation part: its test part has no answers.
         part = "validation" if name == "trivia_qa" else "test"
         return (
             datasets.load_examples(name, "train", place),
@@ -524,7 +523,7 @@ def _shuffled(count, seed):
 
 
 def read_passages(paths: Sequence[str]) -> list[Any]:
-    """Read passages: DPR's tables, or files of texts, a document each.
+    """Read passages: lines of DPR's tables, or documents of text files.
 
     Args:
         paths: paths of files. Those that end in `.tsv` or `.tsv.gz` begin with a line
@@ -565,14 +564,14 @@ def read_passages(paths: Sequence[str]) -> list[Any]:
 def texts_of_patterns(
     asked: tuple[list[str], list[list[str]]], passages: Sequence[Any]
 ) -> tuple[list[str], list[list[str]]]:
-    """Find texts that patterns match in passages by BM25, as answers to train on.
+    """Find texts that patterns match in BM25's passages, as answers to train on.
 
     Args:
         asked: tuple of questions and lists of patterns.
         passages: list of passages.
 
     Returns:
-        The same with texts, without questions of which none is found.
+        The same with texts. Questions for which no text is found are left out.
     """
     from keras_bertfam.cli.reproduce.word_search import WordIndex, as_text
     from keras_bertfam.metrics.open_questions import Patterns
@@ -590,7 +589,7 @@ def texts_of_patterns(
 
 
 def cut_words(text: str, tokenizer: Any, room: int) -> str:
-    """Leave the last words of a text out until it has at most so many tokens."""
+    """Cut the last words of a text until it has at most `room` tokens."""
     words = text.split()
     while len(words) > 1 and len(tokenizer(" ".join(words))) > room:
         words.pop()

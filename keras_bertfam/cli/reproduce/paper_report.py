@@ -1,4 +1,4 @@
-"""What came of a paper's table: ours beside the paper's, and how far seeds spread."""
+"""Report a paper's table: our figures beside the paper's, and the seeds' spread."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ _NONE = "–"
 
 
 def as_markdown(table: PaperTable, scores: Scores) -> str:
-    """Write the table, and what its columns say, in Markdown.
+    """Write the table as Markdown, with remarks on its numbers.
 
     Args:
         table: `PaperTable`.
-        scores: dict from names of rows to lists of what `measure` gives, one of each
-            seed. Rows without any are left out.
+        scores: dict from names of rows to lists with what `measure` gives for each
+            seed. Rows without scores are left out.
     """
     head, *rows = _cells(table, scores)
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
@@ -28,7 +28,7 @@ def as_markdown(table: PaperTable, scores: Scores) -> str:
 
 
 def as_text(table: PaperTable, scores: Scores) -> str:
-    """Write the same for a terminal, in columns."""
+    """Write the table and remarks for a terminal, in columns."""
     cells = _cells(table, scores)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
@@ -42,10 +42,10 @@ def as_text(table: PaperTable, scores: Scores) -> str:
 
 
 def remarks(table: PaperTable, scores: Scores) -> list[str]:
-    """Say what is to be known of the numbers: of how many seeds, and what they tell.
+    """Say how many seeds there are, and which differences their spread explains.
 
-    Rows are told apart in a column if the means of the best and the worst are further
-    from each other than any row's seeds.
+    Rows can be told apart in a column if the best and the worst mean differ by more
+    than the seeds of any row.
     """
     counts = sorted({len(found) for found in scores.values() if found})
     if not counts:
@@ -57,9 +57,9 @@ def remarks(table: PaperTable, scores: Scores) -> list[str]:
         "percent. The paper's columns are of its own size and tasks."
     ]
     lines += [
-        f"{' and '.join(names)} came out equal: what tells them apart, as the masks of "
-        "further passes over the text, had no part in so few steps. `--scale` makes "
-        "more."
+        f"{' and '.join(names)} came out equal: in so few steps, what tells them "
+        "apart, such as the masks of later epochs, played no part. A larger `--scale` "
+        "makes more steps."
         for names in _equal(scores)
     ]
     for name in table.columns:
@@ -67,7 +67,7 @@ def remarks(table: PaperTable, scores: Scores) -> list[str]:
         values = [found for each in scores.values() if (found := _of(each, name))]
         ranges = [max(each) - min(each) for each in values if len(each) > 1]
         if len(values) < 2 or not ranges or isinstance(values[0][0], int):
-            continue  # no seed changes counts
+            continue  # counts don't depend on the seed
         means, within = [*map(statistics.fmean, values)], max(ranges)
         apart = max(means) - min(means)
         verdict = "" if apart > within else ": they can't be told apart"
@@ -88,7 +88,7 @@ def _equal(scores):
 
 
 def draw(table: PaperTable, scores: Scores, path: Path) -> None:
-    """Draw a panel for each column, the paper's last, with a line for each row.
+    """Draw a panel for each column, the paper's last. Each row of the table is a line.
 
     Args:
         table: `PaperTable`.
@@ -142,7 +142,7 @@ def _cells(table, scores):
 
 
 def _of(found, column):
-    """Give the values of a column of one row's seeds."""
+    """Give the values of one column for a row's seeds."""
     values = [scores.get(column) for scores in found]
     return [value for value in values if value is not None]
 

@@ -1,4 +1,4 @@
-"""Papers' tables as runs: a file for each, which says its rows, columns and figures."""
+"""Read papers' tables: each has a file with its rows, columns and figures."""
 
 import dataclasses
 import difflib
@@ -16,9 +16,9 @@ from keras_bertfam.cli.runs import PretrainingRun, merged, with_recipe
 from keras_bertfam.types import Config, Path
 
 _FOLDER = importlib.resources.files("keras_bertfam.cli.reproduce") / "tables"
-# In the place of a number of updates: the settings that the paper had.
+# Asks for the paper's settings, in place of a number of steps.
 PAPER = "paper"
-# What values in a file are, if not keys and values.
+# What a file's values must be where they aren't mappings.
 _KINDS: dict[str, tuple[Any, str]] = {
     "source": (str, "a text"),
     "columns": (list, "a list"),
@@ -29,12 +29,12 @@ _KINDS: dict[str, tuple[Any, str]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """Settings of a `PretrainingRun`, in two sizes.
+    """Hold settings of a `PretrainingRun` in two sizes.
 
     Attributes:
-        settings: dict, of both sizes.
-        small: dict, of a run of minutes, beside those of the recipe `quick`.
-        published: dict, of the paper's.
+        settings: dict, for both sizes.
+        small: dict, for a run of minutes, added to the recipe `quick`.
+        published: dict, for the paper's run.
     """
 
     settings: Config = dataclasses.field(default_factory=dict)
@@ -48,10 +48,10 @@ class Arguments:
 
 @dataclasses.dataclass(frozen=True)
 class Row(Arguments):
-    """A row of a table.
+    """Hold a row of a table.
 
     Attributes:
-        figures: sequence of what the paper's row has, str or number, or `None`.
+        figures: sequence of the paper's figures for the row: str, number or `None`.
     """
 
     figures: Sequence[Any] = ()
@@ -59,16 +59,16 @@ class Row(Arguments):
 
 @dataclasses.dataclass(frozen=True)
 class PaperTable(Arguments):
-    """A table of a paper, or one like it.
+    """Hold a table of a paper, or a similar one.
 
     Attributes:
         source: str, the paper and its table.
         columns: names of `MEASURES`.
-        with_labelled: the same, of columns that are there with labelled data only.
-        figures: sequence of str, the paper's columns.
+        with_labelled: names of `MEASURES` whose columns need labelled data.
+        figures: sequence of str, the titles of the paper's columns.
         rows: dict from names to `Row`.
-        teacher: `Arguments` of a run that comes first, or `None`. Its preset is the
-            `teacher` of the rows' runs.
+        teacher: `Arguments` of a run that is trained first, or `None`. Its preset is
+            the `teacher` of the rows' runs.
     """
 
     source: str = ""
@@ -77,7 +77,7 @@ class PaperTable(Arguments):
     figures: Sequence[str] = ()
     rows: Mapping[str, Row] = dataclasses.field(default_factory=dict)
     teacher: Arguments | None = None
-    measures: ClassVar[Mapping[str, Measure]] = MEASURES  # what columns may be
+    measures: ClassVar[Mapping[str, Measure]] = MEASURES  # what a column may be
 
     def run(
         self,
@@ -89,8 +89,8 @@ class PaperTable(Arguments):
 
         Args:
             row: str, its name, or `None` for the teacher.
-            scale: float, by which the number of updates is multiplied; or `"paper"`
-                for the paper's settings.
+            scale: float, the factor for the number of steps; or `"paper"` for the
+                paper's settings.
             changes: dict of settings that take the place of the table's.
 
         Raises:
@@ -113,11 +113,11 @@ def names() -> list[str]:
 
 
 def read_table(name: Path) -> PaperTable:
-    """Read a table that comes with the library, or one of a file.
+    """Read a table that comes with the library, or one from a file.
 
     Args:
-        name: one of `names()`, or the path of a YAML file that ends in `.yaml`, with
-            what `PaperTable` has.
+        name: one of `names()`, or the path of a YAML file that ends in `.yaml`. Its
+            keys are the attributes of `PaperTable`.
 
     Raises:
         ValueError: for an unknown name, a file that isn't YAML or lacks rows or
@@ -173,15 +173,16 @@ def check_request(
     changes: Config | None = None,
     labelled: str | None = None,
 ) -> tuple[PaperTable, list[str]]:
-    """Check what is asked of a table; see `reproducing.reproduce`.
+    """Check the arguments of `reproducing.reproduce`.
 
     Returns:
-        The table, without columns of labelled data that isn't there, and the names of
-        the rows that are asked for.
+        A tuple: the table, without the columns whose labelled data is missing, and the
+        names of the wanted rows.
 
     Raises:
-        ValueError: for an unknown table, row or setting, no seed, no number as
-            `scale`, `data` without `held_out`, or a table of labelled data without any.
+        ValueError: for an unknown table, row or setting, fewer than one seed, a `scale`
+            that isn't a number, `data` without `held_out`, or a table of labelled data
+            without such data.
         FileNotFoundError: for files that aren't there.
     """
     known = _with_labelled(read_table(table), labelled)
@@ -216,7 +217,7 @@ def check_request(
 
 
 def _with_labelled(known, folder):
-    """Leave columns of labelled data out that the folder doesn't have."""
+    """Leave out the columns whose labelled data isn't in the folder."""
     columns = [*known.columns, *(known.with_labelled if folder is not None else ())]
     places = {
         column: labelled_data.find(folder, name)
@@ -246,7 +247,7 @@ def folder_name(row: str) -> str:
 
 
 def _fields(cls, given, what):
-    """Check a file's value and read the arguments of a class from it."""
+    """Check a value of a file, and read the arguments of a class from it."""
     fields = {field.name: field for field in dataclasses.fields(cls)}
     if not isinstance(given, Mapping):
         raise ValueError(f"{what} must have {[*fields]}. Received: {given!r}.")

@@ -1,4 +1,4 @@
-"""A paper's table: its rows pre-trained one after the other, and measured."""
+"""Reproduce a paper's table: pre-train its rows one after the other, and measure."""
 
 import dataclasses
 import os
@@ -24,7 +24,7 @@ from keras_bertfam.types import Config, Path
 from keras_bertfam.whole_files import write_text
 
 _TEACHER = ""  # in the place of a row's name
-# Where a run is, and how it was begun, which changes nothing about it.
+# Settings that say where a run is and how it began, and don't change its result.
 _PLACES = ("files", "output", "teacher", "resume")
 
 
@@ -40,28 +40,28 @@ def reproduce(
     report: Callable[[str], Any] = print,
     labelled: str | None = None,
 ) -> dict[str, list[dict[str, Any]]]:
-    """Pre-train the rows of a paper's table, and write ours beside the paper's.
+    """Pre-train the rows of a paper's table, and write our figures beside the paper's.
 
-    What `output` holds is kept: a row and seed that is finished isn't trained again,
-    so a killed call goes on, and another may have more rows or seeds.
+    Results in `output` are kept: a finished row and seed isn't trained again. So a
+    killed call can be repeated, and a later call may add rows or seeds.
 
     Args:
         table: name of a table, or a file, see `read_table`.
         output: folder for `table.md`, `table.png` (with `matplotlib`), `results.json`
-            and, of each row and seed, a preset.
-        rows: names of rows; all by default.
+            and a preset for each row and seed.
+        rows: names of rows. Defaults to all.
         seeds: int. How many runs a row has.
-        scale: float, by which the number of updates is multiplied; or `"paper"` for
-            the paper's settings.
-        data: text files or a prepared corpus; Python's documentation by default.
+        scale: float, the factor for the number of steps; or `"paper"` for the paper's
+            settings.
+        data: text files or a prepared corpus. Defaults to Python's documentation.
         held_out: text files or a prepared corpus to measure on, if there is `data`.
         changes: dict of settings of all runs, see `PretrainingRun`.
         report: function that takes a line of text.
-        labelled: folder of labelled data, for a table with columns of such: with
-            folders of their names, see `labelled.PLACES`, or SciBERT's `data`.
+        labelled: folder of labelled data, for tables that have columns for it. It holds
+            folders with the names in `labelled.PLACES`, or is SciBERT's `data`.
 
     Returns:
-        Dict from names of rows to lists of what `measure` gives, one of each seed.
+        Dict from names of rows to lists with what `measure` gives for each seed.
 
     Raises:
         ValueError: for an unknown table, row or setting, `data` without `held_out`, or
@@ -71,7 +71,7 @@ def reproduce(
         table, rows, seeds, scale, data, held_out, changes, labelled
     )
     folders.check_destination(output)
-    # Presets' writers lock the folder itself.
+    # Writers of presets lock the folder itself, so the run locks another one.
     with pretraining.held(os.path.join(output, ".running"), output):
         given = bool(data)
         if not given:
@@ -84,14 +84,14 @@ def reproduce(
         for seed in range(seeds):
             for row in chosen:
                 runner.finish(row, seed)
-        runner.write()  # a kill may have come between a row and the table
+        runner.write()  # the last call may have been killed between a row and the table
         runner.draw()
         return runner.scores()
 
 
 @dataclasses.dataclass
 class _Runner:
-    """What finishes rows, and keeps what is measured."""
+    """Train and measure rows, and keep the results."""
 
     table: PaperTable
     output: str
@@ -119,16 +119,16 @@ class _Runner:
         return self.table.run(None if row == _TEACHER else row, scale, changes)
 
     def _paper(self, row, seed):
-        """Make the paper's run, if a column asks for it."""
+        """Make the paper's run, if a column needs it."""
         asked = row != _TEACHER and "published_parameters" in self.table.columns
         return self.run(row, seed, PAPER if asked else self.scale)
 
     def place(self, row: str, seed: int) -> str:
-        """Tell where the preset of a row is written."""
+        """Give the folder for the preset of a row."""
         return os.path.join(self.output, f"{folder_name(row or 'teacher')}-{seed}")
 
     def check(self, rows: Sequence[str]) -> None:
-        """Raise a `ValueError` for what would fail later, or has other results."""
+        """Raise a `ValueError` for a run that fails later or has other results."""
         teacher = [] if self.table.teacher is None else [_TEACHER]
         for row in (*teacher, *rows):
             self.run(row, 0, self.scale)
@@ -139,7 +139,7 @@ class _Runner:
         pretraining.read(self.run(rows[0], 0, self.scale), self.files[1])
 
     def _settings(self, run):
-        """Give a run's settings as JSON has them, without where it is."""
+        """Give a run's settings as JSON would, without its places."""
         settings = dataclasses.asdict(run)
         kept = {name: v for name, v in settings.items() if name not in _PLACES}
         text = [[*files] for files in self.files] if self.given else []
@@ -147,7 +147,7 @@ class _Runner:
         return {**kept, "text": text, **more}
 
     def finish(self, row: str, seed: int) -> None:
-        """Pre-train and measure, unless that is done."""
+        """Pre-train and measure a row, if it isn't done yet."""
         if row != _TEACHER and self.table.teacher is not None:
             self.finish(_TEACHER, seed)
         columns = [] if row == _TEACHER else self.table.columns
@@ -169,19 +169,19 @@ class _Runner:
         keras.utils.clear_session()
 
     def scores(self) -> dict[str, list[dict[str, Any]]]:
-        """Give what is measured of each row, by seed, in the table's order."""
+        """Give the scores of each row, by seed, in the table's order."""
         return self.results.scores(self.table.rows)
 
     def write(self) -> None:
-        """Write the table as far as it is."""
+        """Write the rows of the table that are finished."""
         text = paper_report.as_markdown(self.table, self.scores())
         path = os.path.join(self.output, "table.md")
         write_text(path, f"{self.table.source}\n\n{text}\n")
 
     def draw(self) -> None:
-        """Draw the table, if `matplotlib` is there."""
+        """Draw the table, if `matplotlib` is installed."""
         path = os.path.join(self.output, "table.png")
         try:
             paper_report.draw(self.table, self.scores(), path)
         except ImportError as error:
-            self.report(f"There is no {path}: {error}")
+            self.report(f"{path} wasn't drawn: {error}")

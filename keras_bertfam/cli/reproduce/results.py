@@ -1,4 +1,4 @@
-"""What is measured of rows and seeds, kept from one call to the next."""
+"""Keep the scores of rows and seeds from one call to the next."""
 
 import json
 import os
@@ -16,7 +16,7 @@ class Results:
     """Read and write a folder's `results.json`.
 
     Args:
-        folder: str, which need not be there.
+        folder: str. It need not exist yet.
 
     Raises:
         ValueError: for a file that can't be read.
@@ -31,7 +31,7 @@ class Results:
                 self._found = dict(parsing.read_json(self.path, nan=True))
             except (TypeError, ValueError) as error:
                 raise ValueError(
-                    f"{self.path} must be what was written there. {error}."
+                    f"{self.path} must be as this library wrote it. {error}."
                 ) from error
 
     def seeds(self, row: str) -> list[int]:
@@ -39,18 +39,18 @@ class Results:
         return [*map(int, self._found.get(row, {}))]
 
     def find(self, row: str, seed: int) -> dict[str, Any] | None:
-        """Give the scores of a row and seed; `None` if it isn't finished."""
+        """Give the scores of a row and seed, or `None` if they aren't finished."""
         known = self._found.get(row, {}).get(str(seed), {})
         return dict(known["scores"]) if "scores" in known else None
 
     def check(self, row: str, seed: int, settings: Config) -> None:
-        """Raise a `ValueError` if a row and seed was begun by other settings."""
+        """Raise a `ValueError` if a row and seed was begun with other settings."""
         before = self._found[row][str(seed)]["settings"]
         for name, value in _plain(settings).items():
             if before.get(name) != value:
                 raise ValueError(
                     f"`{name}` must be {before.get(name)!r}, as in the results in "
-                    f"{self.folder}, or `output` be another folder. "
+                    f"{self.folder}; choose another `output` for other settings. "
                     f"Received: {value!r}."
                 )
 
@@ -59,7 +59,7 @@ class Results:
         self._write(row, seed, {"settings": _plain(settings)})
 
     def add(self, row: str, seed: int, settings: Config, scores: Config) -> None:
-        """Write the scores of a row and seed, and the settings that they came of."""
+        """Write the scores of a row and seed, and the settings that gave them."""
         found = {"settings": _plain(settings), "scores": dict(scores)}
         self._write(row, seed, found)
 
@@ -68,7 +68,7 @@ class Results:
         write_text(self.path, json.dumps(self._found, indent=1) + "\n")
 
     def scores(self, rows: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
-        """Give the scores of rows, a list of those of the seeds for each."""
+        """Give the scores of rows: for each row, a list with one entry per seed."""
         return {
             row: [
                 known["scores"]
@@ -80,5 +80,5 @@ class Results:
 
 
 def _plain(settings):
-    """Make settings what a file gives back."""
+    """Convert settings to the types that reading a file gives."""
     return json.loads(json.dumps(settings))

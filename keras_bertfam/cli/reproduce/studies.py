@@ -1,6 +1,6 @@
-"""Tables whose rows are more than a run of pre-training, and how they are filled.
+"""Fill tables whose rows are more than a run of pre-training.
 
-Keras is imported when something is trained, as requests are checked without.
+Keras is imported only when something is trained: requests are checked without it.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from keras_bertfam.presets import folders
 from keras_bertfam.types import Config
 from keras_bertfam.whole_files import write_text
 
-# The modules that have them, as `STUDY`.
+# For each table, the module whose `STUDY` fills it.
 STUDIES = {
     "electra-compute": "keras_bertfam.cli.reproduce.compute",
     "realm": "keras_bertfam.cli.reproduce.open_questions",
@@ -26,18 +26,18 @@ STUDIES = {
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What is asked of a study; see `reproducing.reproduce`.
+    """Hold the arguments of a study; see `reproducing.reproduce`.
 
     Attributes:
         output: str, the folder.
-        rows: names of rows; all by default.
+        rows: names of rows. Empty for all.
         seeds: int. How many runs a row has.
-        scale: float, by which numbers of steps are multiplied.
-        data: text files, or what else the study reads.
-        held_out: the same to measure on.
-        changes: dict of settings of all rows.
+        scale: float, the factor for numbers of steps.
+        data: text files, or other files that the study reads.
+        held_out: such files to measure on.
+        changes: dict of settings for all rows.
         labelled: folder of labelled data, or `None`.
-        sizes: sequence of sizes of generators, or none for the usual ones.
+        sizes: sequence of sizes of generators. Empty for the usual ones.
         report: function that takes a line of text.
     """
 
@@ -54,7 +54,7 @@ class Request:
 
 
 class Study:
-    """Base of what fills a table, row by row and seed by seed.
+    """Fill a table, row by row and seed by seed: the base class of studies.
 
     A subclass defines `table`, `settings` and `score`.
 
@@ -83,11 +83,11 @@ class Study:
 
     @property
     def table(self) -> PaperTable:
-        """The table, by whose columns scores are shown."""
+        """The table whose columns show the scores."""
         raise TypeError(f"{type(self).__name__} must define `table`.")
 
     def settings(self, row: str, seed: int) -> Config:
-        """Give what the scores of a row and seed hang on."""
+        """Give the settings on which the scores of a row and seed depend."""
         raise TypeError(f"{type(self).__name__} must define `settings`.")
 
     def score(self, row: str, seed: int) -> Config:
@@ -99,24 +99,24 @@ class Study:
         paper_report.draw(self.table, scores, path)
 
     def place(self, name: str, seed: int) -> str:
-        """Tell where what is trained first is written."""
+        """Give the folder for a model that is trained before the rows."""
         return os.path.join(self.request.output, f"{name}-{seed}")
 
 
 def of(table: str, request: Request) -> Study:
-    """Make the study of a table's name, which checks the request."""
+    """Make the study for a table's name, which checks the request."""
     study: Study = importlib.import_module(STUDIES[table]).STUDY(request)
     return study
 
 
 def run(study: Study) -> dict[str, list[dict[str, Any]]]:
-    """Fill a table as far as it isn't, and write it after each row.
+    """Fill the missing rows of a table, and write it after each row.
 
     Args:
         study: `Study`.
 
     Returns:
-        Dict from names of rows to lists of scores, one of each seed.
+        Dict from names of rows to lists of scores, one for each seed.
 
     Raises:
         ValueError: for an `output` that is in use or holds results of other settings.
@@ -131,7 +131,7 @@ def run(study: Study) -> dict[str, list[dict[str, Any]]]:
     rows = [row for row in table.rows if row in request.rows or not request.rows]
     with pretraining.held(os.path.join(output, ".running"), output):
         results = Results(output)
-        for row in table.rows:  # what is trained first serves all of them
+        for row in table.rows:  # a model that is trained first serves all of them
             for seed in results.seeds(row):
                 results.check(row, seed, study.settings(row, seed))
         for seed in range(request.seeds):
@@ -145,13 +145,15 @@ def run(study: Study) -> dict[str, list[dict[str, Any]]]:
                 results.add(row, seed, study.settings(row, seed), found)
                 _write(study, results)
                 keras.utils.clear_session()
-        _write(study, results)  # a kill may have come between a row and the table
+        _write(
+            study, results
+        )  # the last call may have been killed between a row and the table
         scores = results.scores(table.rows)
         path = os.path.join(output, "table.png")
         try:
             study.draw(scores, path)
         except ImportError as error:
-            request.report(f"There is no {path}: {error}")
+            request.report(f"{path} wasn't drawn: {error}")
         return scores
 
 

@@ -1,4 +1,4 @@
-"""BM25 in the place of a retriever: passages by their words."""
+"""Find passages by their words with BM25, in place of a retriever."""
 
 import re
 import unicodedata
@@ -11,7 +11,7 @@ from keras_bertfam import retrieval, tasks
 from keras_bertfam.types import Model
 
 _K1, _B = 1.5, 0.75
-_MOST_AT_ONCE = 256  # queries, whose scores of all passages are in memory
+_MOST_AT_ONCE = 256  # queries at a time: their scores for all passages are in memory
 
 
 def words_of(text: str) -> list[str]:
@@ -22,7 +22,7 @@ def words_of(text: str) -> list[str]:
 
 
 class WordIndex:
-    """Passages by BM25, as Lucene has it.
+    """Find passages by BM25, in Lucene's form.
 
     Args:
         texts: list of str.
@@ -71,10 +71,10 @@ class WordIndex:
 
 
 class WordSearch(tasks.PassageSearch):
-    """Finds passages by BM25 for tasks that read them; all count alike.
+    """Find passages by BM25 for tasks that read them; give each the same weight.
 
     Args:
-        retriever: `keras_bertfam.tasks.DualEncoder`, which isn't asked.
+        retriever: `keras_bertfam.tasks.DualEncoder`, which isn't used.
         passages: list of passages, strings or tuples of title and text.
     """
 

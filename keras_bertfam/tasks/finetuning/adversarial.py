@@ -1,4 +1,4 @@
-"""Virtual adversarial training: answers that stay when embeddings are moved a little.
+"""Train virtually adversarially: answers should stay if embeddings move a little.
 
 Reference: [He et al., 2020](https://arxiv.org/abs/2006.03654), section 4,
 scale-invariant fine-tuning, by its released code.
@@ -17,7 +17,7 @@ from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone
 from keras_bertfam.tasks.losses import WeightedMeanLoss
 from keras_bertfam.types import Config, Model, Tensor
 
-# Those of the released scripts, in deviations of an embedding.
+# Values of the released scripts, in standard deviations of an embedding.
 NOISE = 1e-2
 STEP = 1e-4
 
@@ -64,7 +64,7 @@ class SoftCrossentropy(WeightedMeanLoss):
 
 
 def check_adversarial(task: Model, weight: float) -> None:
-    """Raise a `ValueError` for a task that can't be trained so.
+    """Raise a `ValueError` for a task that can't be trained adversarially.
 
     Args:
         task: a fine-tuning task.
@@ -74,11 +74,11 @@ def check_adversarial(task: Model, weight: float) -> None:
         return
     why = None
     if task.soft_loss() is None:
-        why = "expected a task whose outputs are of classes, or numbers"
+        why = "expected a task that predicts classes or numbers"
     elif getattr(task, "lm_weight", 0):
-        why = "expected lm_weight=0, no language model's loss beside"
+        why = "expected lm_weight=0, no added loss of a language model"
     elif _embedding_of(task.backbone) is None:
-        why = "expected a backbone with a table of tokens"
+        why = "expected a backbone with a table of token embeddings"
     if why is not None:
         raise ValueError(
             f"`adversarial_weight` must be 0 here: {why}. Received: {weight}, for a "
@@ -91,9 +91,10 @@ def adversarial_loss(
 ) -> Tensor:
     """Compute how much outputs change where embeddings are moved against them.
 
-    Noise is drawn, and moved by one step in the direction in which outputs change the
-    most. The loss is that of the outputs there, with the usual ones as targets, and the
-    other way round. Targets have no gradient.
+    Noise is drawn, and moved one step in the direction in which outputs change the
+    most. The loss compares the outputs at the moved embeddings with the usual outputs
+    as targets, and the usual outputs with the moved ones as targets. Targets have no
+    gradient.
 
     Args:
         task: a fine-tuning task.
@@ -116,7 +117,7 @@ def adversarial_loss(
 
     length = ops.shape(x["token_ids"])[-1]
     rows = ops.size(x["token_ids"]) // length
-    # Replicas hold equal seeds: each takes its part of one draw.
+    # All replicas have the same seed, so that each takes its part of one draw.
     replicas, own = distribution.num_replicas(), distribution.replica_id()
     delta = keras.random.normal(
         (replicas * rows, length, _width(layer)), stddev=NOISE, seed=task.noise_seed

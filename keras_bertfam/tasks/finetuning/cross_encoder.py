@@ -1,4 +1,4 @@
-"""How relevant a passage is to a query, both read together."""
+"""Score how relevant a passage is to a query, reading both together."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -34,9 +34,9 @@ class CrossEncoder(SummaryTask):
     Call `fit()` to train, `rank()` to order passages, `predict()` for scores, and
     `report()` for scores and errors.
 
-    Query and passage are read together, which is more exact than to compare their
-    vectors, and takes a forward pass for each pair. So it puts into order what an
-    index or BM25 has found.
+    The model reads query and passage together. That is more exact than comparing their
+    vectors, but takes a forward pass for each pair. So it is used to reorder the
+    passages that an index or BM25 has found.
 
     Args:
         backbone: a backbone.
@@ -44,8 +44,8 @@ class CrossEncoder(SummaryTask):
             preprocessed already.
         head_style: see `TextClassifier`.
         dropout: see `TextClassifier`.
-        activation: `"sigmoid"` or `None`: what `predict()` and `rank()` apply to
-            logits. Losses read logits. Defaults to `"sigmoid"`.
+        activation: `"sigmoid"` or `None`. `predict()` and `rank()` apply it to the
+            logits; losses read the logits themselves. Defaults to `"sigmoid"`.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
@@ -55,16 +55,17 @@ class CrossEncoder(SummaryTask):
     Returns:
         float32 tensor `(batch, passages)`, or `(batch,)`: logits.
 
-    `fit()`, `evaluate()` and `predict()` take what `CrossEncoderPreprocessor` does.
-    `compile()` without arguments is the fine-tuning of the backbone's family. Its loss
-    is the binary cross-entropy where a query has one passage, and the cross-entropy of
-    the softmax over its passages where it has a list. `compile(loss=...)` takes others:
-    `PointwiseCrossentropy`, also of lists, `ListwiseCrossentropy`, `PairwiseLogistic`,
-    `LambdaLoss`, and `ScoreMargins` of a teacher's scores. `fit((queries, relevant,
-    others, ...))` needs no labels.
+    `fit()`, `evaluate()` and `predict()` take what `CrossEncoderPreprocessor` takes.
+    `fit((queries, relevant, others, ...))` needs no labels.
 
-    `from_preset()` takes cross-encoders of `sentence-transformers`, their activation
-    included.
+    `compile()` without arguments sets up the fine-tuning of the backbone's family. Its
+    loss is the binary cross-entropy if a query has one passage, and the cross-entropy
+    of the softmax over the passages if it has a list. `compile(loss=...)` takes other
+    losses: `PointwiseCrossentropy`, also for lists, `ListwiseCrossentropy`,
+    `PairwiseLogistic`, `LambdaLoss`, and `ScoreMargins` for a teacher's scores.
+
+    `from_preset()` loads cross-encoders of `sentence-transformers` with their
+    activation.
 
     References: [Nogueira and Cho, 2019](https://arxiv.org/abs/1901.04085); [Gao et al.,
     2021](https://arxiv.org/abs/2101.08751).
@@ -101,7 +102,7 @@ class CrossEncoder(SummaryTask):
         **kwargs: Any,
     ) -> None:
         check_activation(activation, "sigmoid")
-        # No language model's loss beside: it would be that of the queries' tokens, too.
+        # No loss of a language model is added: it would count the queries' tokens, too.
         super().__init__(
             backbone, 1, preprocessor, head_style, dropout, lm_weight=0.0, **kwargs
         )
@@ -142,8 +143,8 @@ class CrossEncoder(SummaryTask):
         Args:
             optimizer, metrics: see `TextClassifier.compile`.
             loss: `"auto"`, or a loss of scores; see the class.
-            gradient_cache_rows: int or `None`. Of how many queries, each with its
-                passages, a step holds all that the gradient needs at a time; see
+            gradient_cache_rows: int or `None`. How many queries, each with its
+                passages, a step keeps in memory at a time for the gradient; see
                 `TextEmbedder.compile`.
             **kwargs: other arguments of `compile`, such as `learning_rate`.
         """
@@ -188,17 +189,17 @@ class CrossEncoder(SummaryTask):
         top_k: int | None = None,
         batch_size: int = 32,
     ) -> list[Any]:
-        """Put passages into the order of their scores, the best first.
+        """Sort passages by their scores, the best first.
 
         Args:
             query: str, or a list of them.
-            passages: list of str; of several queries a list for each, of any lengths.
+            passages: list of str; for several queries, a list for each, of any lengths.
             top_k: int or `None`. How many are returned; `None` for all.
             batch_size: int.
 
         Returns:
-            List of pairs of a passage's place in `passages` and its score; of several
-            queries a list for each. Equally good ones keep the given order.
+            List of pairs of a passage's index in `passages` and its score; for several
+            queries, a list for each. Passages with equal scores keep their order.
 
         Raises:
             ValueError: without a preprocessor, or a list of passages for each query,
@@ -216,7 +217,7 @@ class CrossEncoder(SummaryTask):
         def scores_of(queries, passages):
             each = [q for q, ps in zip(queries, passages, strict=True) for _ in ps]
             flat = [passage for texts in passages for passage in texts]
-            # A sigmoid makes great logits equal: they are put into order before it.
+            # The sigmoid makes large logits equal, so logits are sorted before it.
             logits = self._logits((each, flat), batch_size, verbose=0)
             ends = np.cumsum([len(texts) for texts in passages])[:-1]
             scores = np.split(self._activated(logits), ends)

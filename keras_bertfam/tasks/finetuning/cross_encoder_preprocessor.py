@@ -1,4 +1,4 @@
-"""Queries with a passage, or a list of them, and how relevant these are."""
+"""Make rows of queries with passages, and labels of how relevant these are."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
 )
 from keras_bertfam.types import Model, TFDataset, TFTensor
 
-# The label of a place without a passage, where queries have unequal numbers of them.
+# The label of an empty place in a list: queries may have unequal numbers of passages.
 GAP = -1e30
 
 
@@ -26,7 +26,8 @@ GAP = -1e30
 class CrossEncoderPreprocessor(FineTuningPreprocessor):
     """Makes a row of tokens for each passage of a query: the query, then the passage.
 
-    Of rows that are too long the longer text loses its end, mostly the passage.
+    If a row is too long, the longer of the two texts, mostly the passage, loses its
+    end.
 
     Args:
         tokenizer: a tokenizer layer.
@@ -43,21 +44,21 @@ class CrossEncoderPreprocessor(FineTuningPreprocessor):
               relevant, and passages that aren't;
             - a list of tuples of a query and a passage, or its passages.
 
-            Lists of unequal lengths are filled up with `""`, whose labels don't count;
-            the first passage has text where there are labels. KerasHub takes a tuple
-            that is the only argument for `(x, y)`: pass `None` as `y` then.
-        y: numbers `(batch,)`, or of lists `(batch, passages)`, or `None`.
+            Lists of unequal lengths are filled up with `""`, whose labels don't count.
+            With labels, the first passage of a list must not be empty. KerasHub takes a
+            tuple that is the only argument for `(x, y)`: pass `None` as `y` then.
+        y: numbers `(batch,)`, for lists `(batch, passages)`; or `None`.
         sample_weight: float tensor of shape `(batch,)`, or `None`.
 
     Returns:
         `x`, `(x, y)` or `(x, y, sample_weight)`, as given. `x` is a dict of
         `token_ids` and `segment_ids`, int32 `(batch, passages, length)`, and
         `padding_mask`, bool of that shape; `y` is float32 `(batch, passages)`. A single
-        passage is a list of one.
+        passage counts as a list of one.
 
     Raises:
-        ValueError: for inputs that aren't strings, or labels that aren't numbers in the
-            range of the task's loss, one for each passage.
+        ValueError: for inputs that aren't strings; for labels that aren't one number
+            for each passage, in the range of the task's loss.
 
     Example:
 
@@ -79,7 +80,7 @@ class CrossEncoderPreprocessor(FineTuningPreprocessor):
         self._loss: Any = None
 
     def expect_labels_of(self, loss: Any) -> None:
-        """Say which loss the labels are for, whose range they are checked by.
+        """Say which loss the labels are for; its range is then checked.
 
         Args:
             loss: a `RankingLoss`; another loss takes any numbers.
@@ -115,7 +116,7 @@ class CrossEncoderPreprocessor(FineTuningPreprocessor):
         }
 
     def _featurize(self, x, y, sample_weight):
-        x = self.as_tensors(x)  # of a dataset, whose elements are as they were given
+        x = self.as_tensors(x)  # a dataset gives its elements without batching them
         y = None if y is None else self._labels(x[1], y)
         return super()._featurize(x, y, sample_weight)
 
@@ -130,7 +131,7 @@ class CrossEncoderPreprocessor(FineTuningPreprocessor):
         return self._labels(passages[None], y[None])[0]
 
     def _labels(self, passages, y):
-        """Check labels, one for each passage, and mark those of no passage."""
+        """Check the labels, one for each passage, and mark those of empty places."""
         if y.shape.rank == 1:
             y = y[:, None]
         if y.shape.rank != 2 or not y.shape.is_compatible_with(passages.shape):
@@ -147,11 +148,11 @@ class CrossEncoderPreprocessor(FineTuningPreprocessor):
             return numbers
         least, most = self._loss.label_range(passages.shape[1] == 1)
         valid = gaps | ((numbers >= least) & (numbers <= most))
-        expected = f"numbers from {least:g} to {most:g}, as {self._loss.name} has them"
+        expected = f"numbers from {least:g} to {most:g}, the range of {self._loss.name}"
         return check_values(numbers, y, valid, expected)
 
     def from_arrays(self, x: Any, y: Any, sample_weight: Any = None) -> TFDataset:
-        """Make an unbatched dataset; without labels the first passage is relevant.
+        """Make an unbatched dataset. Without labels the first passage is relevant.
 
         Raises:
             ValueError: without labels, unless `x` has three or more batches of strings,
@@ -163,7 +164,7 @@ class CrossEncoderPreprocessor(FineTuningPreprocessor):
         return super().from_arrays(x, y, sample_weight)
 
     def has_lists(self, x: Any) -> bool:
-        """Tell whether a query has a list of passages, in what a call takes."""
+        """Tell whether queries have lists of passages in the inputs of a call."""
         query, *passages = _columns(x)
         rank = as_strings(query, name="queries").shape.rank
         return len(passages) > 1 or as_strings(passages[0], rank + 1).shape.rank > rank
@@ -171,7 +172,7 @@ class CrossEncoderPreprocessor(FineTuningPreprocessor):
     def one_by_one(
         self, x: tuple[TFTensor, TFTensor], y: TFTensor
     ) -> tuple[tuple[TFTensor, TFTensor], TFTensor]:
-        """Give each passage its own query, and leave out what fills lists up.
+        """Repeat a query for each of its passages, and leave out empty places.
 
         Args:
             x: what `as_tensors` gives, a batch.
@@ -188,12 +189,12 @@ class CrossEncoderPreprocessor(FineTuningPreprocessor):
 
 
 def _columns(x):
-    """Make a tuple of columns of pairs, and refuse what is neither."""
+    """Turn a list of pairs into a tuple of columns; refuse other inputs."""
     if isinstance(x, list) and x and isinstance(x[0], tuple):
         if any(not isinstance(each, tuple) or len(each) != len(x[0]) for each in x):
             raise ValueError(
-                "`x` must be tuples of a query and its passages, of one length. "
-                f"Received: {x[:3]!r}."
+                "`x` must be tuples of a query and its passages, all of the same "
+                f"length. Received: {x[:3]!r}."
             )
         x = tuple(map(list, zip(*x, strict=True)))
     if not isinstance(x, tuple) or len(x) < 2:
@@ -205,10 +206,11 @@ def _columns(x):
 
 
 def _cut(segments, budget):
-    """Cut the ends of pairs off as `tokenizers` does, on which cross-encoders are made.
+    """Cut the ends off pairs as the library `tokenizers` does for cross-encoders.
 
-    Of 9 and 12 tokens, 13 of which fit in, it leaves 6 and 7: the longer text has the
-    odd one. BERT's own code, as other tasks here, leaves it to the first.
+    For example, texts of 9 and 12 tokens and room for 13 leave 6 and 7: the longer text
+    keeps the odd token. BERT's own code, like other tasks here, gives it to the first
+    text.
     """
     first, second = (tf.cast(x.row_lengths(), tf.int32) for x in segments)
     count_cut(first + second > budget)

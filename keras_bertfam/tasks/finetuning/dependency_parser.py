@@ -1,4 +1,4 @@
-"""Who depends on whom in a sentence: dependency trees."""
+"""Parse sentences into dependency trees: which word depends on which."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -38,9 +38,10 @@ class DependencyParser(LabelledTask, FineTuningTask):
 
     Call `fit()` to train, `parse()` for trees, and `report()` for scores.
 
-    Deep biaffine attention over the states of the words' first pieces; the last block
-    of the backbone computes these only. A tree is the best that has one root, by the
-    scores of arcs; relations are then the best to these heads.
+    The head is deep biaffine attention over the states of the words' first pieces. The
+    last block of the backbone computes only these. The tree is the one with the best
+    sum of arc scores that has a single root. Each word then gets the best relation to
+    its head.
 
     Args:
         backbone: a backbone. `keras_bertfam.models.FeatureBackbone` with an LSTM makes
@@ -50,34 +51,39 @@ class DependencyParser(LabelledTask, FineTuningTask):
             preprocessed already.
         label_names: sequence of strings or `None`: the relations in order. With them,
             labels may have strings. `None` means the preprocessor's.
-        arc_dim: int. Width of the perceptrons that arcs are scored by. Defaults to
-            `100`, as SciBERT is fine-tuned; the parser's paper has 500.
-        relation_dim: int. Width of those of relations. Defaults to `100`.
-        dropout: float. Dropout rate of the head. Defaults to `0.1`, as SciBERT is
-            fine-tuned; the parser's paper has .33.
+        arc_dim: int. Width of the perceptrons that score arcs. Defaults to `100`, as
+            for SciBERT's fine-tuning; the parser's paper has 500.
+        relation_dim: int. Width of the perceptrons that score relations. Defaults to
+            `100`.
+        dropout: float. Dropout rate of the head. Defaults to `0.1`, as for SciBERT's
+            fine-tuning; the parser's paper has .33.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
         inputs: dict of tensors: those of the backbone; `word_positions`, int `(batch,
-            words)`, where words begin, all tokens without; if wanted `word_mask`, bool
-            of that shape; `word_heads`, int of that shape, to train.
+            words)`, where words begin (without it, every token counts as a word);
+            optionally `word_mask`, bool of that shape; for training `word_heads`, int
+            of that shape.
 
     Returns:
-        A dict of `arcs`, float32 `(batch, words, words + 1)`, the scores of heads, of
-        which the first is the root, and -1e30 for what can't be one, all of them where
-        there is no word; and of
-        `relations`, int32 of that shape, the best to each head. With `word_heads` in
-        its place `relation_logits`, float32 `(batch, words, num_classes)`, to these.
+        A dict of `arcs`, float32 `(batch, words, words + 1)`, and `relations`, int32 of
+        that shape. `arcs` has the score of each possible head; the first is the root. A
+        head that is impossible has -1e30, as have all heads in a place without a word.
+        `relations` has the best relation to each head. With `word_heads` there is,
+        instead of `relations`, `relation_logits`, float32 `(batch, words,
+        num_classes)`, for the given heads.
 
     Raises:
-        ValueError: for contradicting classes.
+        ValueError: for `num_classes` and `label_names` that contradict each other or
+            the preprocessor's.
 
-    `fit()` and `evaluate()` take lists of lists of words, and for each word
-    `(head, relation)`, see `DependencyParserPreprocessor`. The loss is the mean
-    cross-entropy of heads and that of relations to the right heads; the metrics are the
-    shares of right heads, before there is a tree, and of right relations to the right
-    heads. `predict()` returns arrays as wide as the longest sentence. `compile()`
-    without arguments is BERT's fine-tuning.
+    `fit()` and `evaluate()` take lists of lists of words, and a pair `(head, relation)`
+    for each word, see `DependencyParserPreprocessor`. The loss is the mean
+    cross-entropy of the heads plus that of the relations to the correct heads. The
+    metrics are the share of correct heads, taken word by word and not from a tree, and
+    the share of correct relations to the correct heads. `predict()` returns arrays as
+    wide as the longest sentence. `compile()` without arguments sets up BERT's
+    fine-tuning.
 
     References:
         [Dozat and Manning, 2016](https://arxiv.org/abs/1611.01734), section 3;
@@ -146,7 +152,7 @@ class DependencyParser(LabelledTask, FineTuningTask):
         arcs, logits = self.head(states, heads, training=training)
         words = ops.shape(states)[1]
         places = ops.arange(words + 1, dtype="int32")
-        allowed = ops.expand_dims(places[1:], 1) != places  # none is its own head
+        allowed = ops.expand_dims(places[1:], 1) != places  # no word is its own head
         allowed = ops.expand_dims(allowed, 0)
         if mask is not None:
             mask = ops.cast(mask, "bool")
@@ -171,7 +177,7 @@ class DependencyParser(LabelledTask, FineTuningTask):
         weights = ops.ones_like(losses)
         if sample_weight is not None:
             weights = weights * ops.cast(sample_weight, losses.dtype)
-        # What has no weight may have a head that isn't there.
+        # A word of weight 0 may have a head that was cut off.
         losses = ops.where(weights > 0, losses, 0.0)
         loss = distribution.global_mean(ops.sum(losses * weights), ops.sum(weights))
         return loss + self.added_losses()
@@ -199,14 +205,15 @@ class DependencyParser(LabelledTask, FineTuningTask):
 
         Returns:
             For each sentence a list with a tuple `(word, head, relation)` for each
-            word: the number of the word it depends on, counted from 1, 0 for the root;
-            relations are numbers where there are no `label_names`. Words that a row has
-            no room for have `None` for both. For a single sentence its list.
+            word. `head` is the number of the word that it depends on, counted from 1; 0
+            is the root. Without `label_names`, relations are numbers. A word that
+            doesn't fit into the row has `None` for both. For a single sentence, its
+            list.
 
         Raises:
             ValueError: if the task has no preprocessor, or for what isn't words.
-            ImportError: without networkx, which the `evaluation` extra has, if the
-                best heads are no tree.
+            ImportError: if the best heads don't form a tree and networkx, of the
+                `evaluation` extra, isn't installed.
         """
         if self.preprocessor is None:
             raise ValueError("`parse` needs a task with a preprocessor.")
@@ -229,7 +236,7 @@ class DependencyParser(LabelledTask, FineTuningTask):
                 numbers, part, outputs["arcs"], outputs["relations"], strict=True
             )
             for k, words, arcs, relations in rows:
-                # Words that may be the root, also by scores that are no numbers.
+                # Words that may be the root, even if their scores are NaN.
                 count = int((~(arcs[:, 0] <= NOWHERE / 2)).sum())
                 heads = best_tree(arcs[:count, : count + 1])
                 best: list[tuple[Any, Any]] = [
@@ -291,7 +298,7 @@ class DependencyParser(LabelledTask, FineTuningTask):
 
 
 def _by_relation(right, found):
-    """Score each relation, of which one is right where its head is, too."""
+    """Score each relation; one counts as correct only if its head is correct, too."""
     pairs = [
         pair
         for rows in zip(right, found, strict=True)
@@ -312,7 +319,7 @@ def _by_relation(right, found):
 
 
 def _without_subtype(relation):
-    """Leave out what `attachment_scores` doesn't count: `"acl"` of `"acl:relcl"`."""
+    """Cut the subtype off, as `attachment_scores` does: `"acl:relcl"` to `"acl"`."""
     return relation.partition(":")[0] if isinstance(relation, str) else relation
 
 

@@ -1,4 +1,4 @@
-"""Words with a head and a relation each."""
+"""Make rows of words, each with a head and a relation."""
 
 from typing import Any
 
@@ -28,12 +28,12 @@ from keras_bertfam.types import Model, TFDataset
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class DependencyParserPreprocessor(WordsPreprocessor):
-    """Makes rows of words, of which each has a head and a relation to it.
+    """Makes rows of words, each with its head and the relation to it.
 
-    The task sees each word at its first piece only, so labels, weights and outputs are
-    by word. A sentence is a row: words that begin beyond its end are cut, and those
-    whose heads are cut have weight 0. A word of which the tokenizer leaves nothing
-    becomes a mask token.
+    The task reads the state of each word's first piece, so there is one label, weight
+    and output for each word. A sentence is a row. Words that begin beyond the row's end
+    are cut; words whose heads are cut have weight 0. A word of which the tokenizer
+    leaves nothing becomes a mask token.
 
     Args:
         tokenizer: a tokenizer layer. Byte-level ones get a space before each word.
@@ -48,24 +48,25 @@ class DependencyParserPreprocessor(WordsPreprocessor):
     Call arguments:
         x: list of lists of words, a list of words, a ragged string tensor, or a
             dense one `(batch, words)` whose rows are filled up with `""`.
-        y: for each sentence a list of `(head, relation)`, a pair for each word: the
-            number of the word it depends on, counted from 1, 0 for a root, as in
-            CoNLL-U, and an int or a string; or a tensor `(batch, words, 2)`, of strings
-            if relations are. A relation of -100 means that a word has no label.
+        y: for each sentence, a list with a pair `(head, relation)` for each word; or a
+            tensor `(batch, words, 2)`, of strings if the relations are strings. `head`
+            is the number of the word that it depends on, counted from 1, or 0 for a
+            root, as in CoNLL-U. `relation` is an int or a string. A relation of -100
+            means that a word has no label.
         sample_weight: float tensor of shape `(batch,)` or `(batch, words)`; in
             `fit()` also a list of lists like `y`.
 
     Returns:
-        `x`, or `(x, y, sample_weight)` where labels are given. `x` is a dict of
-        `token_ids` and `segment_ids`, int32 `(batch, length)`, `padding_mask`,
-        bool, `word_positions`, int32 `(batch, words)`, where each word's first
-        piece is, `word_mask`, bool `(batch, words)`, whether there is one, and, with
-        labels, `word_heads`, int32 `(batch, words)`. `y`, int32, are the numbers of the
-        relations, and the weights float32 of that shape.
+        `x`, or with labels `(x, y, sample_weight)`. `x` is a dict of `token_ids` and
+        `segment_ids`, int32 `(batch, length)`; `padding_mask`, bool; `word_positions`,
+        int32 `(batch, words)`, the position of each word's first piece; `word_mask`,
+        bool `(batch, words)`, whether there is a word; and, with labels, `word_heads`,
+        int32 `(batch, words)`. `y`, int32 `(batch, words)`, has the numbers of the
+        relations, and `sample_weight` is float32 of that shape.
 
     Raises:
-        ValueError: for empty words, rows with other numbers of labels than words, heads
-            that are none of their sentence, a word that is its own head, `packed`, and
+        ValueError: for empty words, a sentence with more or fewer labels than words, a
+            head outside of the sentence, a word that is its own head, `packed`, and
             what `TextClassifierPreprocessor` refuses.
 
     Example:
@@ -96,7 +97,7 @@ class DependencyParserPreprocessor(WordsPreprocessor):
             expected = [*words.shape, 2]
             if not labels.shape.is_compatible_with(expected):
                 raise ValueError(
-                    "`y` must have a head and a relation for each word, the shape "
+                    "`y` must have a head and a relation for each word, in the shape "
                     f"{tuple(expected)}. Received: shape={labels.shape}."
                 )
             if tf.executing_eagerly():
@@ -140,18 +141,18 @@ class DependencyParserPreprocessor(WordsPreprocessor):
         return filled if nested else filled[0]
 
     def _numbers(self, pairs, sizes, rows=None):
-        """Turn pairs into heads and relations, -100 for none. Works in a graph.
+        """Turn pairs into heads and relations; -100 stands for none. Works in a graph.
 
         Args:
             pairs: tensor `(words, 2)` of all words of a batch.
             sizes: int32 tensor `(words,)`: how many words the sentence of each has.
-            rows: list of the numbers of their sentences, for errors, or `None`.
+            rows: list of the numbers of the words' sentences, for errors, or `None`.
         """
         heads, relations = pairs[:, 0], pairs[:, 1]
         labelled = have_labels(relations)
         if heads.dtype == tf.string:
             heads = tf.strings.to_number(heads, tf.int64)
-        # Out of every range, as they are in 64 bits.
+        # Numbers that need 64 bits become numbers out of every range.
         heads = tf.clip_by_value(tf.cast(heads, tf.int64), -1, 2**31 - 1)
         heads = tf.cast(heads, tf.int32)
         fits = (heads >= 0) & (heads <= sizes)
@@ -159,7 +160,7 @@ class DependencyParserPreprocessor(WordsPreprocessor):
             heads,
             heads,
             fits | ~labelled,
-            "of heads that are 0 or the number of a word of their sentence",
+            "heads that are 0 or the number of a word of their sentence",
             rows=rows,
         )
         given = ragged.keep(relations, labelled)
@@ -195,7 +196,7 @@ class DependencyParserPreprocessor(WordsPreprocessor):
             heads,
             heads,
             ~own | tf.equal(relations, NO_LABEL),
-            "of heads that are other words",
+            "heads that are other words",
         )
         if sample_weight.shape.rank == 2:
             weights = of_words(sample_weight, given, "sample_weight").values
@@ -208,7 +209,8 @@ class DependencyParserPreprocessor(WordsPreprocessor):
         heads, relations, weights = (
             self._most(pairs.with_values(part)) for part in (heads, relations, weights)
         )
-        # A head that was cut, or a word without a label, has no part in the loss.
+        # A word without a label, or with a head that was cut, isn't counted in the
+        # loss.
         there = heads.flat_values <= tf.gather(seen, ragged.row_ids(heads))
         there &= tf.not_equal(relations.flat_values, NO_LABEL)
         kept = tf.cast(there & inside.flat_values, tf.float32)
@@ -239,7 +241,7 @@ def parse_signatures(
 ) -> dict[str, Signature]:
     """Make the signatures of a `DependencyParser`'s SavedModel.
 
-    Heads are those of the greatest scores, which needn't be a tree.
+    Each word gets the head with the greatest score, so that heads may not form a tree.
     """
     names = tf.constant(names_of_labels(model))
 
@@ -268,7 +270,7 @@ def parse_signatures(
         }
 
     def name_rows(outputs, _):
-        # What is no word has -1e30 for all heads.
+        # A place without a word has -1e30 for all heads.
         return name_outputs(outputs, outputs["arcs"][..., 0] > -1e29)
 
     example = {"words": [["Words", "to", "start", "with"]]}

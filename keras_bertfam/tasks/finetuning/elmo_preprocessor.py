@@ -1,4 +1,4 @@
-"""Raw text to rows of words and their characters, for ELMo's fine-tuning."""
+"""Make rows of words and their characters from raw text, for ELMo's fine-tuning."""
 
 from typing import Any
 
@@ -16,11 +16,11 @@ from keras_bertfam.tokenizers.elmo import ElmoTokenizer
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Mixin, TFRagged, TFTensor
 
-_WORDS = "words"  # of rows, until their characters are known
+_WORDS = "words"  # placeholders in rows, until the characters are known
 
 
 class _Characters(Mixin):
-    """Mixin of preprocessors whose rows have `character_ids`, of any words."""
+    """Mixin of preprocessors whose rows have `character_ids` and take every word."""
 
     tokenizer: Any
 
@@ -67,11 +67,11 @@ class ElmoTextClassifierPreprocessor(_Characters, TextClassifierPreprocessor):
 
     Args:
         tokenizer: `keras_bertfam.tokenizers.ElmoTokenizer`.
-        *args, **kwargs: other arguments of `TextClassifierPreprocessor`, but `packed`
-            and `both_orders`.
+        *args, **kwargs: other arguments of `TextClassifierPreprocessor`, except
+            `packed` and `both_orders`.
 
-    Takes and returns what `TextClassifierPreprocessor` does; `x` has `character_ids`,
-    int32 `(batch, length, max_characters)`, and no `segment_ids`.
+    Takes and returns the same as `TextClassifierPreprocessor`, except that `x` has
+    `character_ids`, int32 `(batch, length, max_characters)`, and no `segment_ids`.
 
     Example:
 
@@ -85,14 +85,15 @@ class ElmoTextClassifierPreprocessor(_Characters, TextClassifierPreprocessor):
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ElmoTokenClassifierPreprocessor(_Characters, TokenClassifierPreprocessor):
-    """`TokenClassifierPreprocessor` for `ElmoBackbone`, one state to a word.
+    """`TokenClassifierPreprocessor` for `ElmoBackbone`: one state for each word.
 
     Args:
         tokenizer: `keras_bertfam.tokenizers.ElmoTokenizer`.
-        *args, **kwargs: other arguments of `TokenClassifierPreprocessor`, but `packed`.
+        *args, **kwargs: other arguments of `TokenClassifierPreprocessor`, except
+            `packed`.
 
-    Takes and returns what `TokenClassifierPreprocessor` does; `x` has `character_ids`,
-    int32 `(batch, length, max_characters)`, and no `segment_ids`.
+    Takes and returns the same as `TokenClassifierPreprocessor`, except that `x` has
+    `character_ids`, int32 `(batch, length, max_characters)`, and no `segment_ids`.
 
     Example:
 

@@ -1,7 +1,8 @@
-"""Losses of vectors: of pairs with and without similarities, and of a teacher's.
+"""Losses of vectors: for pairs, with or without similarities, and for distillation.
 
-`TextEmbedder` gives a vector for each text of an example: a query, what belongs to it,
-and any number of texts that don't. A loss says what each example costs.
+`TextEmbedder` gives a vector for each text of an example: a query, the passage that
+belongs to it, and any number of negatives, which don't. A loss gives a number for each
+example.
 """
 
 import dataclasses
@@ -32,14 +33,14 @@ def unit(x: Tensor) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
-    """A batch of examples as a loss of vectors reads them.
+    """Hold a batch of examples as a loss of vectors reads it.
 
     Attributes:
-        vectors: float32 tensor `(batch, columns, width)`: of each example the vector of
-            its query, of what belongs to it, and of what doesn't.
+        vectors: float32 tensor `(batch, columns, width)`: for each example, the vectors
+            of its query, its passage and its negatives.
         labels: float32 tensor `(batch, ...)`, or `None`.
-        text_ids: int tensor `(batch, columns)`: equal texts have equal ids. `None` with
-            labels.
+        text_ids: int tensor `(batch, columns)`: equal texts have equal ids. `None` if
+            there are labels.
         weights: float32 tensor `(batch,)`.
     """
 
@@ -50,14 +51,14 @@ class Examples:
 
     @property
     def columns(self) -> int:
-        """int: the texts of an example."""
+        """int: how many texts an example has."""
         return self.vectors.shape[1]
 
     def labels_of(self, loss: Any, *shape: int) -> Tensor:
-        """Give the labels, of each example of a shape.
+        """Give the labels, after checking the shape of each example's.
 
         Raises:
-            ValueError: if there are none, or of another shape.
+            ValueError: for no labels, or labels of another shape.
         """
         name = type(loss).__name__
         expected = ", ".join(map(str, ("batch", *shape)))
@@ -76,7 +77,7 @@ class Examples:
         return labels
 
     def refuse_labels(self, loss: Any) -> None:
-        """Raise a `ValueError` if there are labels, which a loss doesn't read."""
+        """Raise a `ValueError` if a loss that reads no labels is given some."""
         if self.labels is not None:
             raise ValueError(
                 f"`y` must be `None` for {type(loss).__name__}, which reads no labels. "
@@ -84,7 +85,7 @@ class Examples:
             )
 
     def need_columns(self, loss: Any, least: int, most: int | None = None) -> None:
-        """Raise a `ValueError` for another number of texts."""
+        """Raise a `ValueError` if examples have too few or too many texts."""
         if self.columns < least or (most is not None and self.columns > most):
             raise ValueError(
                 f"`x` must be tuples of {'' if most == least else 'at least '}{least} "
@@ -93,14 +94,13 @@ class Examples:
 
 
 class EmbeddingLoss(WeightedMeanLoss):
-    """Base of the losses of vectors; a subclass defines `losses`.
+    """Base class of the losses of vectors; a subclass defines `losses`.
 
-    The loss of a batch is the mean of its examples' losses by their weights, those of
-    all replicas included.
+    The loss of a batch is the weighted mean of its examples' losses, over all replicas.
 
     Attributes:
         has_roles: whether the first text of an example is a query and the others are
-            passages, which prompts tell apart.
+            passages, so that they get different prompts.
         of_similarities: whether labels are cosines, from -1 to 1.
     """
 
@@ -125,11 +125,11 @@ class EmbeddingLoss(WeightedMeanLoss):
 def as_examples(
     y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None
 ) -> Examples:
-    """Make examples of what a loss is called with.
+    """Make `Examples` from the arguments of a loss's call.
 
     Args:
         y_true: ids of texts, int `(..., columns)`, or labels, float `(..., *)`.
-        y_pred: float tensor `(..., columns, width)`; `(batch, width)` of single texts.
+        y_pred: float tensor `(..., columns, width)`; `(batch, width)` for single texts.
         sample_weight: float tensor `(...)`, or `None`.
     """
     vectors = ops.cast(ops.convert_to_tensor(y_pred), "float32")
@@ -186,7 +186,7 @@ class CosineSimilarityError(EmbeddingLoss):
     def losses(self, examples: Examples) -> Tensor:
         if examples.columns != 2:
             raise ValueError(
-                "`x` must be pairs of texts, `(batch, 2, length)`, where `y` has their "
+                "`x` must be pairs of texts, `(batch, 2, length)`, if `y` has their "
                 f"similarities. Received: {examples.columns} texts for each."
             )
         a, b = ops.unstack(examples.vectors, axis=1)
@@ -196,31 +196,32 @@ class CosineSimilarityError(EmbeddingLoss):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class InBatchNegatives(EmbeddingLoss):
-    """The cross-entropy of a query's passage among all passages of the batch.
+    """The cross-entropy of choosing a query's passage among all passages of the batch.
 
     Examples are `(query, passage)`, or `(query, passage, negative, ...)` with any
-    number of passages that don't answer. A query's candidates are the passages and
-    negatives of all examples, those of all replicas of a `tf.distribute` strategy
-    included. Left out are examples of weight 0, and what is known to be right: the text
-    of the query or of its passage, and passages of the same query.
+    number of negatives: passages that don't answer the query. A query's candidates are
+    the passages and negatives of all examples, on all replicas of a `tf.distribute`
+    strategy. Some candidates are left out: those of examples of weight 0, and those
+    that are known to be no negatives, because their text is the query's or its
+    passage's, or because they are passages of an equal query.
 
     The score of a candidate is `scale` times the cosine. Also known as InfoNCE, NT-Xent
     and `MultipleNegativesRankingLoss`.
 
     Args:
-        scale: float. What cosines are multiplied by: 1 / temperature.
-        symmetric: bool. Whether the loss is the mean of both directions: also of a
-            passage's query among all queries.
-        normalize: bool. Whether scores are of cosines, and not of inner products, for
-            which `scale` is usually 1.
-        margin: float. By how much the cosine of the right one is lowered, and so has to
-            exceed the others.
-        hard_negative_weight: float. What is added to the scores of an example's own
+        scale: float. Cosines are multiplied by it: 1 / temperature.
+        symmetric: bool. Whether a passage also chooses its query among all queries. The
+            loss is then the mean of both directions.
+        normalize: bool. Whether scores are cosines; otherwise they are inner products,
+            for which `scale` is usually 1.
+        margin: float. It is subtracted from the cosine of the right passage, which then
+            has to exceed the others by it.
+        hard_negative_weight: float. It is added to the scores of an example's own
             negatives.
 
     Call arguments:
-        y_true: ids of texts, int `(batch, columns)`, which the preprocessor makes:
-            equal texts have equal ids.
+        y_true: ids of texts, int `(batch, columns)`, from the preprocessor. Equal texts
+            have equal ids.
         y_pred: float tensor `(batch, columns, width)`.
         sample_weight: float tensor `(batch,)`; all one if missing.
 
@@ -228,7 +229,7 @@ class InBatchNegatives(EmbeddingLoss):
         float32 scalar, in nats.
 
     Raises:
-        ValueError: for a scale that isn't positive, and, called, for labels.
+        ValueError: for a scale that isn't positive; if called with labels.
 
     Example:
 
@@ -298,22 +299,34 @@ def _positive(scale):
 
 
 def _crossentropy(scores, candidates, right):
-    """Compute the cross-entropy of the right one of each row, among its candidates."""
+    """Compute the cross-entropy of the right candidate of each row."""
     among = ops.logsumexp(ops.where(candidates, scores, _MASKED), axis=1)
     return among - ops.sum(scores * right, axis=1)
 
 
 class _Candidates:
-    """The examples of all replicas, as candidates for those of this one.
+    """Hold the examples of all replicas, as candidates for this replica's examples.
+
+    Two examples with a negative each, in letters `(q, p, n)` and `(q, r, p)`, share
+    their query, and the second one's negative is the first one's passage. Then
+
+        passages         p, r, n, p
+        right_ones       [[1, 0, 0, 0], [0, 1, 0, 0]]
+        own_negatives    [[0, 0, 1, 0], [0, 0, 0, 1]]
+        candidates()     [[1, 0, 1, 0], [0, 1, 1, 1]]
+
+    The first query doesn't choose among its own passage's copy, nor among `r`, which
+    is right for the same query. The second keeps `p`: it was given as its negative.
 
     Attributes:
         own: float tensor `(batch, columns, width)`, the vectors of this replica.
-        count: int or int tensor, the examples of all.
+        count: int or int tensor, the number of examples on all replicas.
         queries: float tensor `(count, width)`.
-        passages: float tensor `(count * (columns - 1), width)`: the right ones of all,
-            then the first negatives of all, and so on.
-        right_ones: float tensor `(batch, count * (columns - 1))`, 1 at the own passage.
-        own_negatives: float tensor of that shape, 1 at the own negatives.
+        passages: float tensor `(count * (columns - 1), width)`: the right passages of
+            all examples, then all first negatives, and so on.
+        right_ones: float tensor `(batch, count * (columns - 1))`, 1 at the example's
+            own passage.
+        own_negatives: float tensor of that shape, 1 at the example's own negatives.
     """
 
     def __init__(self, examples):
@@ -344,7 +357,7 @@ class _Candidates:
         self.own_negatives = ops.concatenate([blank, *[same] * (columns - 2)], axis=1)
 
     def candidates(self, of_passages=False):
-        """Tell which passages each query has to choose among, or the reverse."""
+        """Mark which passages each query has to choose among, or the reverse."""
         if of_passages:
             there, right = self._there, self.right_ones[:, : self.count]
         else:
@@ -357,7 +370,7 @@ class _Candidates:
         return ops.logical_or(candidates, right > 0)
 
     def _known(self, of_passages):
-        """Tell which candidates aren't wrong, by their texts."""
+        """Mark the candidates that are no negatives, by their texts."""
 
         def equal(ids, others):
             return ops.equal(ids[:, None], others[None])
@@ -376,26 +389,27 @@ class _Candidates:
 
 
 def _by_column(x):
-    """Put the first ones of all examples before the second ones, and so on."""
+    """Order vectors by column: first those of all examples' first texts, and so on."""
     return ops.reshape(ops.transpose(x, (1, 0, 2)), (-1, x.shape[-1]))
 
 
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class GuidedNegatives(EmbeddingLoss):
-    """In-batch negatives, but for those that a guide finds closer than the right one.
+    """In-batch negatives, except those that a guide finds closer than the passage.
 
-    `y` are the guide's vectors of the same texts: `guide.predict(x)`, or what any other
-    library makes. The candidates of a query are the passages and negatives of all
-    examples, and the other queries; its passage is told from the other passages as
-    well.
+    `y` has the guide's vectors of the same texts: `guide.predict(x)`, or vectors from
+    any other library. The candidates of a query are the passages and negatives of all
+    examples, and the other queries. Its passage is also compared with the other
+    passages.
 
     Args:
-        scale: float. What cosines are multiplied by: 1 / temperature.
-        margin: float. A candidate is left out if the guide's cosine exceeds that of
-            the right one less the margin.
+        scale: float. Cosines are multiplied by it: 1 / temperature.
+        margin: float. A candidate is left out if its cosine by the guide exceeds the
+            right passage's cosine minus `margin`.
         contrast_queries: bool. Whether other queries are candidates.
-        contrast_passages: bool. Whether a passage is compared with other passages.
+        contrast_passages: bool. Whether a query's passage is compared with other
+            passages.
 
     Call arguments:
         y_true: float tensor `(batch, columns, guide_width)`.
@@ -406,7 +420,7 @@ class GuidedNegatives(EmbeddingLoss):
         float32 scalar, in nats.
 
     Raises:
-        ValueError: for a scale that isn't positive, and, called, for other labels.
+        ValueError: for a scale that isn't positive; if called with other labels.
 
     Example:
 
@@ -492,14 +506,15 @@ class GuidedNegatives(EmbeddingLoss):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class CoSENT(EmbeddingLoss):
-    """The order of the cosines of a batch's pairs, learnt from that of their labels.
+    """Learn to order a batch's pairs by cosine as their labels order them.
 
-    `ln(1 + sum exp(scale * (cosine_j - cosine_i)))` over all `i` and `j` where the
-    label of `i` is greater. Only the order of labels counts: they may be of any range.
-    An example's weight counts in the sum.
+    The loss is `ln(1 + sum exp(scale * (cosine_j - cosine_i)))`; the sum is over all
+    pairs `i` and `j` where the label of `i` is greater. Only the order of labels
+    counts, so that they may have any range. The terms of the sum are weighted by the
+    examples' weights.
 
     Args:
-        scale: float. What cosines are multiplied by.
+        scale: float. Cosines are multiplied by it.
 
     Call arguments:
         y_true: float tensor `(batch,)`.
@@ -538,7 +553,7 @@ class CoSENT(EmbeddingLoss):
         scores, labels, weights = ops.unstack(rows, 3, axis=1)
         if inside is not None:
             weights = weights * ops.cast(inside, "float32")
-        # Of row i and column j.
+        # Entries of row i and column j.
         differences = scores[None] - scores[:, None]
         both = weights[:, None] * weights[None]
         counts = ops.logical_and(labels[:, None] > labels[None], both > 0)
@@ -554,24 +569,25 @@ class CoSENT(EmbeddingLoss):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TripletMargin(EmbeddingLoss):
-    """`max(0, distance to the right one - distance to a wrong one + margin)`.
+    """`max(0, distance to the passage - distance to a negative + margin)`.
 
-    Of `(query, passage, negative, ...)`, the mean over an example's negatives.
+    Examples are `(query, passage, negative, ...)`; the loss is the mean over the
+    negatives.
 
     Args:
         margin: float.
-        distance: `"cosine"`, 1 less the cosine, or `"euclidean"`.
+        distance: `"cosine"`, which is 1 minus the cosine, or `"euclidean"`.
 
     Call arguments:
-        y_true: ids of texts, int `(batch, columns)`, which aren't read.
-        y_pred: float tensor `(batch, columns, width)`, of three columns or more.
+        y_true: ids of texts, int `(batch, columns)`. They aren't read.
+        y_pred: float tensor `(batch, columns, width)`, with three columns or more.
         sample_weight: float tensor `(batch,)`; all one if missing.
 
     Returns:
         float32 scalar.
 
     Raises:
-        ValueError: for an unknown distance, and, called, for labels.
+        ValueError: for an unknown distance; if called with labels.
 
     Example:
 
@@ -621,7 +637,7 @@ class TripletMargin(EmbeddingLoss):
 
 
 class _OfScores(EmbeddingLoss):
-    """Base of losses that learn a teacher's scores of a query's passages."""
+    """Base class of losses that learn a teacher's scores for a query's passages."""
 
     def __init__(self, normalize: bool, name: str) -> None:
         super().__init__(name=name)
@@ -641,14 +657,14 @@ class _OfScores(EmbeddingLoss):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class MarginError(_OfScores):
-    """By how much the passage leads the negatives, learnt from a teacher's scores.
+    """Learn from a teacher by how much the passage's score exceeds the negatives'.
 
-    The mean of `((s_p - s_n) - (t_p - t_n)) ** 2` over an example's negatives; also
-    known as MarginMSE. A `TextEmbedder` for it is best made with `normalize=False`, as
-    teachers' scores have no bounds.
+    The loss is the mean of `((s_p - s_n) - (t_p - t_n)) ** 2` over an example's
+    negatives, with our scores `s` and the teacher's `t`. It is also known as MarginMSE.
+    Make the `TextEmbedder` with `normalize=False`: teachers' scores have no bounds.
 
     Args:
-        normalize: bool. Whether scores are cosines, and not inner products.
+        normalize: bool. Whether our scores are cosines, and not inner products.
 
     Call arguments:
         y_true: float tensor `(batch, columns - 1)`, the teacher's scores of the passage
@@ -683,10 +699,10 @@ class MarginError(_OfScores):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ScoreDistillation(_OfScores):
-    """The Kullback-Leibler divergence from a teacher's choice of the passages.
+    """The Kullback-Leibler divergence from a teacher's distribution over the passages.
 
     Args:
-        temperature: float. What both sides' scores are divided by; the loss is
+        temperature: float. The scores of both models are divided by it, and the loss is
             multiplied by its square.
         normalize: bool. Whether scores are cosines, and not inner products.
 
@@ -739,9 +755,10 @@ class ScoreDistillation(_OfScores):
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class VectorDistillation(EmbeddingLoss):
-    """The mean squared error from a teacher's vectors of the same texts.
+    """The mean squared difference from a teacher's vectors of the same texts.
 
-    Of texts alone, or of tuples of them, such as a sentence and its translation.
+    Examples are single texts, or tuples of texts, such as a sentence and its
+    translation.
 
     Call arguments:
         y_true: float tensor as `y_pred`.
@@ -778,14 +795,15 @@ class VectorDistillation(EmbeddingLoss):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class Matryoshka(EmbeddingLoss):
-    """A loss of the first numbers of vectors, summed over several lengths of them.
+    """Sum another loss over several lengths to which vectors are cut.
 
-    Vectors can be cut to these lengths afterwards: `vectors[:, :64]`.
+    After such training, vectors can be used cut to these lengths: `vectors[:, :64]`.
 
     Args:
         loss: another loss of this module.
-        dims: list of ints, the lengths. That of the whole vectors is not added.
-        weights: list of floats, of the lengths' losses; all 1 if `None`.
+        dims: list of ints, the lengths. The full length counts only if it is among
+            them.
+        weights: list of floats, one for each length's loss; all 1 if `None`.
 
     Call arguments: those of `loss`.
 
@@ -793,8 +811,8 @@ class Matryoshka(EmbeddingLoss):
         float32 scalar.
 
     Raises:
-        ValueError: for what is no such loss, weights that aren't as many as lengths,
-            and, called, for lengths that vectors don't have.
+        ValueError: for a `loss` that can't be used so, or more or fewer weights than
+            lengths; if called with vectors that are shorter than a length.
 
     Example:
 
@@ -865,7 +883,7 @@ class Matryoshka(EmbeddingLoss):
 class NegativesOrSimilarities(EmbeddingLoss):
     """`InBatchNegatives()` of texts alone, `CosineSimilarityError()` with similarities.
 
-    What `TextEmbedder` is compiled with by default.
+    `TextEmbedder` is compiled with it by default.
     """
 
     of_similarities = True

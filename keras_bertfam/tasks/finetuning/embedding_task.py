@@ -1,4 +1,4 @@
-"""What tasks share that make a vector of each text, and learn from tuples of them."""
+"""Share code among tasks that make vectors of texts, and learn from tuples of texts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ from keras_bertfam.types import Config, Model, Tensor
 
 
 class EmbeddingTask(TextVectors, FineTuningTask):
-    """Base of the tasks that make a vector of each text.
+    """Base class of the tasks that make a vector of each text.
 
     A subclass defines `make_vectors`, `vector_layers` and `compare`.
 
@@ -35,9 +35,9 @@ class EmbeddingTask(TextVectors, FineTuningTask):
         backbone: a backbone.
         preprocessor: `TextEmbedderPreprocessor`, or `None` for data that is
             preprocessed already.
-        prompts: dict or `None`. What `encode()` puts before texts, by their kind:
-            `"query"`, and `"passage"` or `"document"`. So does training by a loss that
-            tells queries from passages.
+        prompts: dict or `None`. Strings that `encode()` puts before texts, by their
+            kind: `"query"`, and `"passage"` or `"document"`. Training puts them there,
+            too, if its loss distinguishes queries from passages.
         **kwargs: arguments of `keras.Model`.
     """
 
@@ -58,7 +58,7 @@ class EmbeddingTask(TextVectors, FineTuningTask):
         prompts = dict(prompts or {})
         if not all(isinstance(prompt, str) for prompt in prompts.values()):
             raise ValueError(
-                f"`prompts` must be strings by their names. Received: {prompts}."
+                f"`prompts` must be a dict from names to strings. Received: {prompts}."
             )
         super().__init__(backbone, preprocessor, **kwargs)
         self.prompts = prompts
@@ -66,15 +66,15 @@ class EmbeddingTask(TextVectors, FineTuningTask):
         self._texts_of_steps: dict[str, Any] = {}
 
     def make_vectors(self, inputs: dict[str, Tensor], training: bool | None) -> Tensor:
-        """Compute what `call` returns, of all rows that it is given."""
+        """Compute the vectors that `call` returns, for all rows that it is given."""
         raise TypeError(f"{type(self).__name__} must define `make_vectors`.")
 
     def vector_layers(self) -> list[Any]:
-        """List the layers and models that vectors are made by."""
+        """List the layers and models that make the vectors."""
         raise TypeError(f"{type(self).__name__} must define `vector_layers`.")
 
     def compare(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compute how alike vectors are, along the last axis."""
+        """Compute how similar vectors are, along the last axis."""
         raise TypeError(f"{type(self).__name__} must define `compare`.")
 
     @checked
@@ -91,14 +91,14 @@ class EmbeddingTask(TextVectors, FineTuningTask):
 
         Args:
             optimizer, metrics: see `TextClassifier.compile`.
-            loss: `"auto"`, or a loss. By default a `TextEmbedder` has
-                `InBatchNegatives()` of texts without labels and
-                `CosineSimilarityError()` with similarities.
-            gradient_cache_rows: int or `None`. Of how many examples (of packed rows, of
-                how many rows) a step holds all that the gradient needs at a time. The
-                vectors of a batch are computed in such parts, and each part again for
-                its gradient: a third more time, and a batch of 2,048 pairs takes the
-                memory of so many. The gradient is the same. `None` for whole batches.
+            loss: `"auto"`, or a loss. By default a `TextEmbedder` uses
+                `InBatchNegatives()` for texts without labels, and
+                `CosineSimilarityError()` for texts with similarities.
+            gradient_cache_rows: int or `None`. With 32, a batch of 2,048 pairs takes
+                the memory of 32 pairs. A step computes the vectors of the batch in
+                parts of so many examples (or packed rows), and each part once more for
+                its gradient. The gradient is the same; a step takes a third more time.
+                `None` computes whole batches at once.
             **kwargs: other arguments of `compile`, such as `learning_rate`.
 
         Reference: [Gao et al., 2021](https://arxiv.org/abs/2101.06983), section 3.
@@ -174,9 +174,9 @@ class EmbeddingTask(TextVectors, FineTuningTask):
         return vectors.reshape(-1, of_each, vectors.shape[-1])
 
     def _expect(self, function, x):
-        """Trace a step anew for examples of another number of texts.
+        """Trace a step anew if the number of texts in an example changes.
 
-        TensorFlow would trace a step of any number, and losses read it.
+        Losses read that number, and TensorFlow would trace one step for any number.
         """
         texts = _texts_of(x)
         if self._texts_of_steps.get(function, texts) != texts:
@@ -189,7 +189,7 @@ class EmbeddingTask(TextVectors, FineTuningTask):
         return super()._rows(x, y, sample_weight)
 
     def _with_prompts(self, texts, y):
-        """Put prompts before tuples of texts, if the loss tells their roles."""
+        """Put prompts before tuples of texts, if the loss distinguishes their roles."""
         by_default = isinstance(self.loss, NegativesOrSimilarities)
         has_roles = getattr(self.loss, "has_roles", False)
         has_roles = has_roles and not (by_default and y is not None)
@@ -210,16 +210,17 @@ class EmbeddingTask(TextVectors, FineTuningTask):
 
         Args:
             first: list of str, or a str.
-            second: list of str, as many, or a str.
+            second: list of str, as long as `first`; or a str.
             batch_size: int.
 
         Returns:
-            float32 NumPy array of shape `(len(first),)`; a float for two strings. Of a
-            `TextEmbedder` cosines, from -1 to 1, of a `SparseEncoder` inner products.
+            float32 NumPy array of shape `(len(first),)`; a float for two strings. A
+            `TextEmbedder` gives cosines, from -1 to 1, a `SparseEncoder` inner
+            products.
 
         Raises:
-            ValueError: if the task has no preprocessor, the lists are of unequal
-                length, or one is a list and the other isn't.
+            ValueError: if the task has no preprocessor, the lists have unequal lengths,
+                or only one of the two is a list.
         """
         if self.preprocessor is None:
             raise ValueError("`similarity` needs a task with a preprocessor.")
@@ -255,7 +256,7 @@ class EmbeddingTask(TextVectors, FineTuningTask):
         return np.asarray(vectors, "float32")
 
     def prompt_of(self, kind: str) -> str:
-        """Give what `encode()` puts before each text, of a query or a passage."""
+        """Give the string that `encode()` puts before each query or passage."""
         names = ("query",) if kind == "query" else ("passage", "document")
         return next((self.prompts[n] for n in names if n in self.prompts), "")
 
@@ -271,7 +272,7 @@ class EmbeddingTask(TextVectors, FineTuningTask):
 
 @as_written
 def _in_one(x):
-    """Make one input of the texts of a dataset's tuples, which aren't `(x, y)`."""
+    """Make one input from a dataset's tuples of texts, which aren't `(x, y)`."""
     if not (hasattr(x, "element_spec") and are_texts(x.element_spec)):
         return x
     if x.element_spec[0].shape.rank == 0:
@@ -283,7 +284,7 @@ def _in_one(x):
 
 
 def _texts_of(x):
-    """Tell of how many texts each example is: what the shapes of a step depend on."""
+    """Count the texts of each example: the shapes of a step depend on it."""
     spec = getattr(x, "element_spec", x)
     if spec is not x and isinstance(spec, tuple) and not are_texts(spec):
         spec = spec[0]

@@ -1,4 +1,4 @@
-"""Several fine-tuned models that answer together."""
+"""Let several fine-tuned models answer together."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,26 +11,26 @@ from keras_bertfam.types import Model
 
 @checked
 class Ensemble:
-    """Answers as several fine-tuned models of one task do on average.
+    """Averages the answers of several fine-tuned models of one task.
 
-    Probabilities of classes and choices are averaged, and numbers. Of questions the
-    models' lists of answers are merged: an answer at a place has the mean of the
-    probabilities that the models give it, 0 where a model doesn't list it. The models
-    may be of different families and sizes, since each reads texts by its own tokenizer.
+    Probabilities of classes and choices are averaged, and so are numbers. For
+    questions, the models' lists of answers are merged: an answer at a place gets the
+    mean of the models' probabilities for it, where a model that doesn't list it counts
+    as 0. The models may be of different families and sizes, since each reads texts with
+    its own tokenizer.
 
     Args:
-        models: sequence of models of one task, each with a preprocessor: one that
-            tells classes of texts or relations, numbers, choices or spans that are
-            answers.
+        models: sequence of models of one task, each with a preprocessor. The task
+            predicts classes of texts, relations, numbers, choices, or spans as answers.
 
     Attributes:
         label_names: the names of the classes, in the first model's order, or `None`.
-        text_columns: the columns of a table that `answers` reads unless told others.
+        text_columns: the columns of a table that `answers` reads by default.
 
     Raises:
-        ValueError: for no models, models of another task or of different ones or
-            without a preprocessor, other classes in one than in another, and a
-            `null_threshold` in some of the models only.
+        ValueError: for no models, models of different tasks or of a task that can't be
+            averaged, a model without a preprocessor, models with different classes, or
+            a `null_threshold` in only some of the models.
 
     Example:
 
@@ -51,7 +51,7 @@ class Ensemble:
         merged = [getattr(model, "merged", None) for model in self.models]
         if len({*names}) != 1 or None in merged:
             raise ValueError(
-                "`models` must be of one task, which tells classes of texts or "
+                "`models` must be of one task, which predicts classes of texts, "
                 f"relations, numbers, choices or answers. Received: {names}."
             )
         if None in [model.preprocessor for model in self.models]:
@@ -71,7 +71,7 @@ class Ensemble:
 
     @checked
     def predict(self, x: Any, batch_size: int = 32, verbose: int = 0) -> Any:
-        """Predict as the models do on average.
+        """Average the models' predictions.
 
         Args:
             x: what `predict()` of the models takes, a batch of texts or dicts.
@@ -79,12 +79,12 @@ class Ensemble:
             verbose: int, see `keras.Model.predict`.
 
         Returns:
-            float32 array `(rows, classes)` of probabilities in the order of
-            `label_names`, or `(rows, choices)`; of numbers `(rows,)`, the means. Of
-            questions a list of dicts as `SpanQuestionAnswering.predict` gives, in
-            which a `score` is the `probability`, and `no_answer_odds` the mean of each
-            model's odds less its `null_threshold`; the answer is `""` where these are
-            above 0.
+            float32 array of probabilities, `(rows, classes)` in the order of
+            `label_names`, or `(rows, choices)`; for numbers, their means `(rows,)`. For
+            questions, a list of dicts as from `SpanQuestionAnswering.predict`, with two
+            differences: `score` equals `probability`, and `no_answer_odds` is the mean
+            over models of the odds minus the `null_threshold`. The answer is `""` if
+            these odds are above 0.
         """
         outputs = [
             model.predict(x, batch_size=batch_size, verbose=verbose)
@@ -93,14 +93,14 @@ class Ensemble:
         return self.models[0].merged(self.models, outputs)
 
     def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
-        """Answer the rows of a table, as the command `predict` writes it.
+        """Answer the rows of a table, in the form that the command `predict` writes.
 
         Args:
-            columns: a sequence for each of `text_columns`, or for those that are given
-                in their place, of what the rows have there.
+            columns: for each of `text_columns`, or of other columns given in their
+                place, a sequence of the rows' values.
 
         Yields:
-            For each row a dict of what a single model gives.
+            For each row a dict, as a single model gives it.
         """
         first = self.models[0]
         yield from first.told(self.predict(first.inputs_of(columns)))

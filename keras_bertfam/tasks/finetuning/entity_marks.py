@@ -1,4 +1,4 @@
-"""Entities that a tagger finds, marked in texts."""
+"""Mark the entities that a tagger finds in texts."""
 
 import re
 from collections.abc import Sequence
@@ -18,18 +18,20 @@ def mark_entities(
     types: Sequence[str] | None = None,
     batch_size: int = 32,
 ) -> Any:
-    """Mark what a tagger finds in texts, for `KnowledgeMasking`.
+    """Mark the entities that a tagger finds in texts, for `KnowledgeMasking`.
 
-    A line is a sentence, and its words are those of `keras_bertfam.layers.Lexicon`.
-    Marks of that kind that texts have are taken away.
+    Each line is a sentence; it is split into words as by
+    `keras_bertfam.layers.Lexicon`. Marks of the same kind that are already in the texts
+    are removed.
 
     Args:
-        tagger: `keras_bertfam.tasks.TokenClassifier` with a preprocessor, whose
-            `label_names` are as `"B-person"`, `"I-person"` and `"O"`.
+        tagger: `keras_bertfam.tasks.TokenClassifier` with a preprocessor, and with
+            `label_names` such as `"B-person"`, `"I-person"` and `"O"`.
         texts: a string, or a list of strings.
-        kind: `"entity"` or `"phrase"`: with which marks. Defaults to `"entity"`.
-        types: of the entities to mark, such as `["person"]`. `None` means all.
-        batch_size: int. Sentences at once.
+        kind: `"entity"` or `"phrase"`: which marks to write. Defaults to `"entity"`.
+        types: list of the types of entities to mark, such as `["person"]`. `None` means
+            all.
+        batch_size: int. Sentences in a batch.
 
     Returns:
         The string, or list of strings, with marks.
@@ -80,7 +82,7 @@ def mark_entities(
 def _types_of(names):
     if not names or not all(re.fullmatch("O|[BIESLU]-.+", name) for name in names):
         raise ValueError(
-            "`tagger` must have `label_names` that mark entities, as 'B-person', "
+            "`tagger` must have `label_names` that mark entities, such as 'B-person', "
             f"'I-person' and 'O'. Received: label_names={names}."
         )
     return {name[2:] for name in names if name != "O"}
@@ -102,7 +104,7 @@ def _split_lines(row, places):
 
 
 def _entities(labels, types):
-    """First and last word of each entity of some types."""
+    """Find the first and last word of each entity of some types."""
     found: list[list[int]] = []
     before = "O"
     for place, label in enumerate(labels):

@@ -1,4 +1,4 @@
-"""What fine-tuning tasks share: raw inputs, defaults, labels by name, and a report."""
+"""Share code among fine-tuning tasks: raw inputs, defaults, named labels, reports."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -55,13 +55,13 @@ from keras_bertfam.types import Config, Mixin, Model, Tensor
 
 
 class FineTuningTask(PretrainingTask):
-    """Base of the fine-tuning tasks, for any backbone of the library.
+    """Base class of the fine-tuning tasks, for any backbone of the library.
 
-    `fit()`, `evaluate()` and `predict()` take raw inputs. Arrays and lists given to
-    `fit()` go through `preprocessor.dataset`, shuffled and in batches of like
-    length, unless `shuffle=False`; a `tf.data.Dataset` is taken as it comes. Default
-    metrics count each example once: `class_weight` and `sample_weight` weigh the
-    loss, and only examples of weight 0 are left out.
+    `fit()`, `evaluate()` and `predict()` take raw inputs. `fit()` passes arrays and
+    lists through `preprocessor.dataset`, which shuffles them and puts examples of
+    similar length into a batch; `shuffle=False` turns that off. A `tf.data.Dataset` is
+    used in its own order. `class_weight` and `sample_weight` weight the loss. Default
+    metrics count every example once, except those of weight 0.
 
     Args:
         backbone: a backbone.
@@ -70,20 +70,20 @@ class FineTuningTask(PretrainingTask):
         **kwargs: arguments of `keras.Model`.
 
     Attributes:
-        data_kind: kind of the tasks of `keras_bertfam.datasets` that it is fine-tuned
-            on, `None` for none of them.
-        usual_learning_rate: what `compile()` takes by default; `None` is the greatest
-            rate that the backbone's family was tried with.
+        data_kind: kind of the tasks of `keras_bertfam.datasets` on which this task is
+            fine-tuned; `None` for none of them.
+        usual_learning_rate: default learning rate of `compile()`; `None` for the
+            greatest rate in the published grid of the backbone's family.
         one_row_each: whether each example is one row.
-        pipeline: what model hubs call the thing that it does, or `None`.
-        text_columns: the columns of a table that `answers` reads unless told others;
-            none if it answers no tables.
-        counterpart: the class of `transformers` that it is, or `None`.
+        pipeline: the name of this kind of task on model hubs, or `None`.
+        text_columns: the columns of a table that `answers` reads by default; empty if
+            the task answers no tables.
+        counterpart: the corresponding class of `transformers`, or `None`.
         serving_signatures: method that makes the signatures of its SavedModel, from a
             preprocessor and options of `export_saved_model`; `None` for no SavedModel.
-        merged: static function from models of the task and what each predicts to what
-            they predict together, which `told` makes answers of; `None` for a task
-            that `Ensemble` doesn't take.
+        merged: static function that takes several models of the task and their
+            predictions, and returns joint predictions, from which `told` makes answers.
+            `None` for a task that `Ensemble` doesn't take.
     """
 
     backbone_cls: Any = TokenBackbone
@@ -139,7 +139,7 @@ class FineTuningTask(PretrainingTask):
         )
 
     def unused_variables(self) -> list[keras.Variable]:
-        # The state that XLNet's tokens to predict start from.
+        # XLNet's tokens to be predicted start from this state.
         query = getattr(self.backbone, "query_embedding", None)
         return [*super().unused_variables(), *(query.variables if query else [])]
 
@@ -155,21 +155,25 @@ class FineTuningTask(PretrainingTask):
     ) -> None:
         """Compile as other tasks do, with `metrics` in place of the default ones.
 
-        `optimizer="auto"` is the family's fine-tuning: its greatest rate, its warm-up
-        and weight decay, and its smaller rates of lower layers, if it has any.
+        `optimizer="auto"` has the settings of the family's fine-tuning: its greatest
+        rate, its warm-up and weight decay, and smaller rates for lower layers if the
+        family has them. Give your own metrics as `weighted_metrics`: then they leave
+        out rows of weight 0, such as those that fill up the last batch of
+        `preprocessor.dataset`.
 
         Metrics given as `weighted_metrics` leave out what has weight 0, such as the
         rows that fill up the last batch of `preprocessor.dataset`.
 
-        With an `adversarial_weight`, training is virtually adversarial, as DeBERTa's
-        scale-invariant fine-tuning: noise of 1 % of their deviation is added to
-        embeddings, and moved a step in the direction in which outputs change the most.
-        The loss has, times the weight, the cross-entropy of these outputs and the usual
-        ones, either way; of numbers their squared difference. A step computes three
-        times as much. Published are 5, and 3 for the smallest DeBERTa.
+        With an `adversarial_weight`, training is virtually adversarial, as in DeBERTa's
+        scale-invariant fine-tuning. Noise of 1 % of the embeddings' standard deviation
+        is added to them, and moved one step in the direction in which outputs change
+        the most. The cross-entropies between these outputs and the usual ones, in both
+        directions, are multiplied by the weight and added to the loss; for numbers,
+        their squared difference. A step computes three times as much. Published weights
+        are 5, and 3 for the smallest DeBERTa.
 
         Raises:
-            ValueError: for an `adversarial_weight` with a task whose outputs are no
+            ValueError: for an `adversarial_weight` with a task that doesn't predict
                 classes or numbers.
         """
         check_adversarial(self, adversarial_weight)
@@ -190,14 +194,14 @@ class FineTuningTask(PretrainingTask):
         return config
 
     def soft_loss(self) -> WeightedMeanLoss | None:
-        """Make the loss of outputs against other outputs as their targets.
+        """Make the loss that compares outputs with other outputs as targets.
 
         `None` for a task that can't be trained with an `adversarial_weight`.
         """
         return None
 
     def soft_targets(self, outputs: Tensor) -> Tensor:
-        """Make targets of what the model returns, for `soft_loss`."""
+        """Turn what the model returns into targets for `soft_loss`."""
         return outputs
 
     def compute_loss(
@@ -247,7 +251,7 @@ class FineTuningTask(PretrainingTask):
             return super()._batched(data, batch_size, position)
         training = position is not None
         packed = training and getattr(self.preprocessor, "packed", False)
-        if packed:  # it may have been set since
+        if packed:  # it may have been set after the constructor
             check_packed(self.preprocessor, self.backbone)
         batches = self.preprocessor.dataset(data, batch_size, training=training)
         if self.one_row_each and not packed:
@@ -268,7 +272,7 @@ class FineTuningTask(PretrainingTask):
         return keras.tree.map_structure(lambda part: part[places], outputs)
 
     def inputs_of(self, columns: Sequence[Sequence[Any]]) -> Any:
-        """Make of a table's columns what `predict()` takes.
+        """Turn a table's columns into the inputs of `predict()`.
 
         Args:
             columns: see `answers`.
@@ -276,11 +280,11 @@ class FineTuningTask(PretrainingTask):
         return columns[0] if len(columns) == 1 else tuple(columns)
 
     def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
-        """Answer the rows of a table, as the command `predict` writes it.
+        """Answer the rows of a table, in the form that the command `predict` writes.
 
         Args:
-            columns: a sequence for each of `text_columns`, or for those that are
-                given in their place, of what the rows have there.
+            columns: for each of `text_columns`, or of other columns given in their
+                place, a sequence of the rows' values.
 
         Yields:
             For each row a dict that JSON can hold.
@@ -291,32 +295,32 @@ class FineTuningTask(PretrainingTask):
     def report(
         self, x: Any, y: Any, batch_size: int = 32, worst: int | None = 10
     ) -> Report:
-        """Tell how good the model is on labelled examples, and where it is worst.
+        """Report how good the model is on labelled examples, and where it is worst.
 
         Args:
             x: what `fit()` takes, a batch.
             y: the labels, as for `fit()`.
             batch_size: int.
-            worst: int. How many errors the report has at most; `None` for all.
+            worst: int. The most errors that the report lists; `None` for all.
 
         Returns:
             A `keras_bertfam.analysis.report.Report`, with what fits the labels:
 
-            - classes of texts and words, and choices: accuracy, macro F1 and
-              Matthews correlation, with two classes the F1 of the second, with tags
-              (`"B-PER"`) seqeval's F1 of entities, but for words the expected
-              calibration error; a confusion matrix and a table of the classes. Words
-              count alike, and all count, as in `tag()`.
-            - lists of classes: micro and macro F1, the share of texts whose classes are
-              all right, that of right decisions, and a table of the classes.
+            - classes of texts or words, and choices: accuracy, macro F1 and Matthews
+              correlation, a confusion matrix and a table of the classes. Two classes
+              add the F1 of the second one, tags (`"B-PER"`) seqeval's F1 of entities,
+              and all except words the expected calibration error. Every word counts,
+              and each one the same, as in `tag()`.
+            - lists of classes: micro and macro F1, the share of texts with all classes
+              correct, the share of correct decisions, and a table of the classes.
             - numbers, and the similarities that a `TextEmbedder` is trained on:
-              Pearson's and Spearman's correlation, errors.
+              Pearson's and Spearman's correlations, and the errors.
             - answers: SQuAD's scores.
 
         Raises:
             ValueError: if the task has no preprocessor, and for what `fit()` refuses.
             ImportError: without scikit-learn and SciPy, which the `evaluation` extra
-                has.
+                installs.
         """
         if self.preprocessor is None:
             raise ValueError("`report` needs a task with a preprocessor.")
@@ -327,7 +331,7 @@ class FineTuningTask(PretrainingTask):
         return self._report(x, labels, y, batch_size, worst)
 
     def _report(self, x, labels, given, batch_size, worst):
-        """Make the report of strings and labels as tensors, which are checked."""
+        """Make the report from checked tensors of strings and labels."""
         raise TypeError(f"{type(self).__name__} must define `_report`.")
 
 
@@ -384,7 +388,7 @@ class LabelledTask(Mixin):
 def settle_classes(
     preprocessor: Any, num_classes: int | None, label_names: Sequence[str] | None
 ) -> tuple[int, Sequence[str] | None]:
-    """Settle the classes of a task and of its preprocessor by each other's.
+    """Give a task and its preprocessor the same classes: each takes missing ones over.
 
     Args:
         preprocessor: a `LabelledPreprocessor` or `None`.
@@ -395,7 +399,8 @@ def settle_classes(
         A tuple of the number of classes and the list of their names, or `None`.
 
     Raises:
-        ValueError: if they contradict each other, or the number isn't known.
+        ValueError: if task and preprocessor contradict each other, or neither has
+            classes.
     """
     num_classes, label_names = check_labels(num_classes, label_names)
     if preprocessor is not None:
@@ -410,7 +415,7 @@ def settle_classes(
 
 
 def check_activation(activation: str | None, known: str = "softmax") -> None:
-    """Raise a `ValueError` for an activation that has no loss here."""
+    """Raise a `ValueError` for an activation for which this task has no loss."""
     if activation not in (None, known):
         raise ValueError(
             f'`activation` must be `None` or "{known}". '
@@ -484,12 +489,12 @@ def report_of_numbers(
 
 
 def report_title(task: Model, count: int, what: str = "examples") -> str:
-    """Name what a report is of."""
+    """Give the title of a report."""
     return f"{type(task).__name__} on {count:,} {what}"
 
 
 def texts_of(x: Any) -> dict[str, list[Any]]:
-    """Make named lists of what `as_tensors` of a preprocessor gives, choices last."""
+    """Turn what a preprocessor's `as_tensors` gives into named lists, choices last."""
     if isinstance(x, tuple):
         x = dict(zip(("text", "text_pair"), x, strict=True))
     named = x if isinstance(x, dict) else {"text": x}

@@ -1,4 +1,4 @@
-"""Raw text to the rows of fine-tuning tasks, with little padding."""
+"""Turn raw text into the rows of fine-tuning tasks, with little padding."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -56,16 +56,16 @@ from keras_bertfam.types import Config, TFDataset, TFRagged, TFTensor, Tokenizer
 class FineTuningPreprocessor(
     AdjustableLength, PresetPreprocessor, keras_hub.models.Preprocessor
 ):
-    """Base of the preprocessors of fine-tuning tasks.
+    """Base class of the preprocessors of fine-tuning tasks.
 
-    A subclass says in `targets` what becomes of labels, and in `features` what
-    becomes of inputs other than texts and pairs of texts.
+    A subclass turns labels into targets in `targets`. Inputs other than texts and pairs
+    of texts become rows in `features`.
 
     Args:
         tokenizer: a tokenizer layer.
         sequence_length: int. The most tokens in a row, special ones included.
-        layout, buckets, seed, truncate: see `TextClassifierPreprocessor`, also for
-            calls.
+        layout, buckets, seed, truncate: see `TextClassifierPreprocessor`, also for the
+            arguments of calls.
     """
 
     single_rank = 0  # of an example without a batch axis
@@ -90,8 +90,8 @@ class FineTuningPreprocessor(
             )
         if sequence_length < 5:
             raise ValueError(
-                "`sequence_length` must be at least 5, for a token of each segment "
-                f"between special ones. Received: {sequence_length}."
+                "`sequence_length` must be at least 5, so that each segment has room "
+                f"for a token between special ones. Received: {sequence_length}."
             )
         self.tokenizer = as_graph_layer(tokenizer)
         self.sequence_length = sequence_length
@@ -111,12 +111,12 @@ class FineTuningPreprocessor(
         return tokenize(self.tokenizer, to_utf8(texts))
 
     def features(self, x: Any) -> dict[str, TFTensor]:
-        """Turn a batch of inputs into named tensors, ragged where rows differ.
+        """Turn a batch of inputs into named tensors, ragged if rows differ in length.
 
         Runs in a graph.
 
         Args:
-            x: what the call takes, as tensors with a batch axis.
+            x: the inputs of the call, as tensors with a batch axis.
 
         Returns:
             A dict with ragged `token_ids`.
@@ -130,7 +130,7 @@ class FineTuningPreprocessor(
         return lay_out(segments, self.tokenizer, self._layout)
 
     def targets(self, x: Any, y: TFTensor) -> TFTensor:
-        """Turn labels into what the loss takes, a tensor, ragged where rows differ.
+        """Turn labels into the loss's targets: a tensor, ragged if lengths differ.
 
         Args:
             x: what `features` gives.
@@ -139,37 +139,37 @@ class FineTuningPreprocessor(
         raise TypeError(f"{type(self).__name__} must define `targets`.")
 
     def as_labels(self, y: Any, x: Any) -> Any:
-        """Make a tensor of the labels of a call; check them where it runs eagerly.
+        """Turn the labels of a call into a tensor; check them if it runs eagerly.
 
         Args:
             y: labels.
             x: the inputs, as they were given.
 
         Raises:
-            ValueError: for labels that can't be.
+            ValueError: for impossible labels.
         """
         return as_label_tensor(y)
 
     def weights_of_classes(self, y: Any, class_weight: dict[Any, float]) -> list[float]:
-        """List the weights of examples, from those of their classes.
+        """List the weights of examples, given the weights of classes.
 
         Args:
             y: labels.
             class_weight: dict from numbers or names of classes to weights.
 
         Raises:
-            ValueError: for labels that aren't a class for each example, or keys
-                that are no class.
+            ValueError: if an example doesn't have exactly one class, or for keys that
+                aren't classes.
         """
         raise ValueError(
-            "`class_weight` must be `None` unless an example has one class. "
+            "`class_weight` must be `None` unless each example has one class. "
             f"Received: class_weight={class_weight}, for {type(self).__name__}."
         )
 
     def target_weights(
         self, x: dict[str, TFTensor], sample_weight: TFTensor
     ) -> TFTensor:
-        """Turn the weights of examples into those of the slots of the targets."""
+        """Turn the weights of examples into weights of the targets' slots."""
         return tf.cast(one_each(sample_weight, "sample_weight"), tf.float32)
 
     def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -186,13 +186,13 @@ class FineTuningPreprocessor(
         return keras.utils.pack_x_y_sample_weight(*out)
 
     def encode(self, x: Any, any_length: bool = False) -> dict[str, TFTensor]:
-        """Make rows of a batch of inputs, as the call does. Works in a graph."""
+        """Turn a batch of inputs into rows, as the call does. Works in a graph."""
         any_length = any_length and self.buckets is None
         lengths = every_length(self.sequence_length) if any_length else None
         return self.pad(self._featurize(x, None, None), lengths)[0]
 
     def _call(self, x, y, sample_weight, single=False):
-        # Single examples are to be batched by whoever calls: all are equally long.
+        # The caller batches single examples, so all get the same length.
         example = self._featurize(x, y, sample_weight)
         return self.pad(example, [self.sequence_length] if single else None)
 
@@ -210,8 +210,8 @@ class FineTuningPreprocessor(
 
         Args:
             example: see `pad_rows`.
-            buckets: list of ints or `None`: lengths of rows, by default those that
-                `buckets` of the constructor says.
+            buckets: list of ints, the lengths of rows; `None` for the constructor's
+                `buckets`.
         """
         if buckets is None:
             buckets = length_buckets(self.buckets, self.sequence_length)
@@ -222,7 +222,7 @@ class FineTuningPreprocessor(
         return length_buckets(self.buckets, self.sequence_length)
 
     def as_tensors(self, x: Any) -> Any:
-        """Make tensors of the inputs of a call.
+        """Turn the inputs of a call into tensors.
 
         Raises:
             ValueError: if they aren't strings of the right rank.
@@ -240,23 +240,25 @@ class FineTuningPreprocessor(
         shuffle_buffer: int = 10_000,
         pool: int = 50,
     ) -> TFDataset:
-        """Make batches of rows of like length, or of packed rows, ready for `fit`.
+        """Make batches for `fit`, of rows of similar length or of packed rows.
 
-        Examples are shuffled; `pool` batches at a time are sorted by length and
-        come in random order, so that little padding is computed. Order depends on
-        `seed` and the pass alone. The last batch of a pass is filled up with rows
-        of weight 0, so that all batches have equally many.
+        Examples are shuffled. Then the examples of `pool` batches at a time are sorted
+        by length and cut into batches, which come in random order: so little padding is
+        computed. The order depends only on `seed` and the epoch. The last batch of an
+        epoch is filled up with rows of weight 0, so that all batches have the same
+        size.
 
         Args:
             data: `tf.data.Dataset` of unbatched `(x, y)` or `(x, y,
                 sample_weight)`, or such a tuple of arrays or lists.
             batch_size: int or `None`. Examples in a batch. Defaults to 32, as
                 Keras's `fit` does.
-            training: bool. `False` keeps the order of the data, and the last
-                batch as small as it is.
-            shuffle_buffer: int. How many pieces of data, here examples, are held in
-                memory to shuffle among; `0` for none. Defaults to `10_000`.
-            pool: int. How many batches are sorted, or packed, together; `1` for none.
+            training: bool. `False` keeps the order of the data, and doesn't fill up the
+                last batch.
+            shuffle_buffer: int. How many examples are held in memory to shuffle among;
+                `0` doesn't shuffle. Defaults to `10_000`.
+            pool: int. How many batches are sorted, or packed, together; `1` sorts and
+                packs each batch by itself.
 
         Returns:
             A `tf.data.Dataset` of `(x, y, sample_weight)`.
@@ -296,7 +298,7 @@ class FineTuningPreprocessor(
         return ready_to_iterate(passes.map(lambda _, x: self.pad(x), **PARALLEL))
 
     def batcher(self, examples: TFDataset, batch_size: int) -> Batcher:
-        """Make what cuts the featurised chunks of a pass into batches, by a seed."""
+        """Make the function that cuts featurised chunks into batches, by a seed."""
         return lambda chunks, seed: batches_by_length(chunks, batch_size, seed)
 
     def takes_elements(self, spec: Any) -> bool:
@@ -305,7 +307,7 @@ class FineTuningPreprocessor(
 
     @as_written
     def from_dataset(self, data: TFDataset) -> TFDataset:
-        """Prepare a dataset of unbatched examples, its labels by `as_labels`."""
+        """Prepare a dataset of unbatched examples; labels go through `as_labels`."""
         return data
 
     def from_arrays(self, x: Any, y: Any, sample_weight: Any = None) -> TFDataset:
@@ -320,7 +322,7 @@ class FineTuningPreprocessor(
             A `tf.data.Dataset`.
 
         Raises:
-            ValueError: without a label, or a weight if any, for each example.
+            ValueError: for more or fewer labels, or weights, than examples.
         """
         if y is None:
             raise ValueError("`y` must be the labels of `x`. Received: None.")
@@ -329,7 +331,7 @@ class FineTuningPreprocessor(
         return as_rows(self._as_batch(x), self.as_labels(y, x), w)
 
     def as_weights(self, sample_weight: Any) -> TFTensor:
-        """Make a tensor of the weights of examples."""
+        """Turn the weights of examples into a tensor."""
         return tf.convert_to_tensor(sample_weight)
 
     def _as_batch(self, x):
@@ -347,17 +349,17 @@ class FineTuningPreprocessor(
         steps: int | None = None,
         any_length: bool = False,
     ) -> Any:
-        """Make batches of texts of like length, as the call does, for `predict`.
+        """Make batches of rows of similar length for `predict`.
 
         Args:
             x: what the call takes, a batch.
             batch_size, steps: ints. All batches if `steps` is `None`.
             any_length: bool. Whether rows are padded to the longest of their batch, and
-                not to a bucket, unless buckets were given: where nothing is compiled
-                for each length.
+                not to a bucket. Use it if nothing is compiled for each length. Buckets
+                that were given to the constructor stay in use.
 
         Returns:
-            A `tf.data.Dataset`, and an int array: the place of each example in it.
+            A `tf.data.Dataset`, and an int array: the index of each example in it.
         """
         rows, places = rows_by_size(self._as_batch(x), steps and steps * batch_size)
         with self.counted("prediction", len(places)):

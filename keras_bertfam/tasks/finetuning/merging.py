@@ -1,4 +1,4 @@
-"""What several models of one task predict, made one prediction, and told."""
+"""Merge the predictions of several models of one task."""
 
 import collections
 import math
@@ -16,7 +16,7 @@ def mean_numbers(models: Sequence[Model], outputs: Sequence[Any]) -> np.ndarray:
 
     Args:
         models: the models, all of one task.
-        outputs: what `predict()` of each gives of the same inputs.
+        outputs: what `predict()` of each model gives for the same inputs.
 
     Returns:
         float array.
@@ -39,7 +39,7 @@ def mean_classes(models: Sequence[Model], outputs: Sequence[Any]) -> np.ndarray:
         float array `(rows, num_classes)`.
 
     Raises:
-        ValueError: for other classes in one model than in another.
+        ValueError: for models with different classes.
     """
     orders = [order_of_classes(models[0], model) for model in models]
     found = [
@@ -50,7 +50,7 @@ def mean_classes(models: Sequence[Model], outputs: Sequence[Any]) -> np.ndarray:
 
 
 def order_of_classes(first: Model, model: Model) -> list[int]:
-    """Give where a model has the classes of the first one.
+    """Find the places of the first model's classes in another model.
 
     Raises:
         ValueError: for other classes.
@@ -69,7 +69,7 @@ def order_of_classes(first: Model, model: Model) -> list[int]:
 def merged_lists(
     models: Sequence[Model], outputs: Sequence[list[dict[str, Any]]]
 ) -> list[dict[str, Any]]:
-    """Merge what models answer to each of some questions; see `merged_answers`."""
+    """Merge the models' answers to each of several questions; see `merged_answers`."""
     thresholds = [model.null_threshold for model in models]
     lists = zip(*outputs, strict=True)
     return [merged_answers(of_one, thresholds) for of_one in lists]
@@ -78,22 +78,23 @@ def merged_lists(
 def merged_answers(
     answers: Sequence[dict[str, Any]], thresholds: Sequence[float | None]
 ) -> dict[str, Any]:
-    """Merge what several models answer to a question.
+    """Merge several models' answers to a question.
 
-    An answer at a place has the mean of the probabilities that the models give it, 0
-    where a model doesn't list it. There is none where the mean of the models' odds of
-    that, each less the model's threshold, is above 0; a model that finds no span has
-    infinite odds, which count only where all models' are.
+    An answer at a place gets the mean of the models' probabilities for it; a model that
+    doesn't list it counts as 0. Each model also has odds that there is no answer. If
+    the mean of these odds, each minus its model's threshold, is above 0, the merged
+    answer is no answer. A model that finds no span has infinite odds; they count only
+    if all models have them.
 
     Args:
-        answers: sequence of dicts, what `SpanQuestionAnswering.predict` of each model
-            gives.
+        answers: sequence of dicts, one from `SpanQuestionAnswering.predict` of each
+            model.
         thresholds: sequence of the models' `null_threshold`; all of them are numbers,
             or all `None`.
 
     Returns:
-        A dict of the same form, in which a `score` is the `probability`, and
-        `no_answer_odds` that mean.
+        A dict of the same form, in which `score` equals `probability`, and
+        `no_answer_odds` is the mean described above.
 
     Example:
 
@@ -135,12 +136,12 @@ def merged_answers(
 def told_classes(
     probabilities: np.ndarray, names: Sequence[str] | None, kind: str = "label"
 ) -> Iterator[dict[str, Any]]:
-    """Tell the most probable class of each row, as the command `predict` does.
+    """Give the most probable class of each row, in the form that `predict` writes.
 
     Args:
         probabilities: float array `(rows, classes)`.
         names: sequence of strings, or `None` for the numbers of the classes.
-        kind: str, what a class is called.
+        kind: str, the key of the class in the dicts.
 
     Yields:
         A dict for each row, of the class and its `probability`.

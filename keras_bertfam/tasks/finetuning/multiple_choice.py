@@ -1,4 +1,4 @@
-"""The right one of some choices: RACE, SWAG."""
+"""Choose the right one of several choices, as in RACE and SWAG."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -41,14 +41,14 @@ class MultipleChoice(SummaryTask):
             length)`.
 
     Returns:
-        float32 tensor `(batch, choices)`: logits, of which the loss takes the
-        softmax.
+        float32 tensor `(batch, choices)`: logits. The loss applies a softmax over the
+        choices.
 
-    `fit()`, `evaluate()` and `predict()` take a dict of lists, `context`, `choices`
-    and, if wanted, `question`, or a list of such dicts, one a question; see
-    `MultipleChoicePreprocessor`. `predict()` returns arrays,
-    `choose()` answers. `compile()` without arguments is BERT's fine-tuning: AdamW
-    at 5e-5 with 10 % linear warm-up and linear decay, cross-entropy, accuracy.
+    `fit()`, `evaluate()` and `predict()` take a dict of the lists `context`, `choices`
+    and optionally `question`; or a list of dicts, one for each question. See
+    `MultipleChoicePreprocessor`. `predict()` returns arrays, `choose()` answers.
+    `compile()` without arguments sets up BERT's fine-tuning: AdamW at 5e-5 with 10 %
+    linear warm-up and linear decay, cross-entropy, accuracy.
 
     References:
         [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 4.4;
@@ -105,7 +105,7 @@ class MultipleChoice(SummaryTask):
         yield from self.told(ops.convert_to_numpy(ops.softmax(outputs)))
 
     def told(self, probabilities: Any) -> Iterator[dict[str, Any]]:
-        """Tell what `merged` gives, as the command `predict` does."""
+        """Turn what `merged` gives into answers, in the form that `predict` writes."""
         return told_classes(probabilities, self.preprocessor.label_names, "choice")
 
     def default_loss(self) -> MaskedCrossentropy:
@@ -127,12 +127,12 @@ class MultipleChoice(SummaryTask):
         """Find the most probable choices.
 
         Args:
-            x: dict of `context`, `choices` and, if wanted, `question`, a batch.
+            x: dict of `context`, `choices` and optionally `question`, a batch.
             batch_size: int.
 
         Returns:
-            For each question a pair of the choice, by the preprocessor's
-            `label_names` or its number, and its probability.
+            For each question a pair: the choice, as a name of the preprocessor's
+            `label_names` or else as a number, and its probability.
 
         Raises:
             ValueError: if the task has no preprocessor.

@@ -1,4 +1,4 @@
-"""Questions with some choices, of which one is right."""
+"""Make rows of questions with choices, one of which is right."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,26 +31,27 @@ from keras_bertfam.types import Config, Model, TFTensor, Tokenizer
 class MultipleChoicePreprocessor(FineTuningPreprocessor):
     """Makes a row of tokens for each choice of a question.
 
-    A row is the context, and then the question with the choice: in the place of
-    `_` in the question, as in RACE, or after the question. Of question and choice
-    the last `choice_length` tokens are kept; then the context loses its end.
+    A row has the context, then the question with the choice. The choice replaces `_` in
+    the question, as in RACE, or else follows the question. Question and choice keep
+    their last `choice_length` tokens. If the row is still too long, the context loses
+    its end.
 
     Args:
         tokenizer: a tokenizer layer.
         sequence_length: int. The most tokens in a row, special ones included.
             Defaults to `512`.
-        num_choices: int or `None`. The number of choices that each question must
-            have; `None` takes what comes.
-        label_names: sequence of strings or `None`: what labels call the choices,
-            such as `"ABCD"`.
+        num_choices: int or `None`. The number of choices that each question must have;
+            `None` for any number.
+        label_names: sequence of strings or `None`: names of the choices in labels, such
+            as `"ABCD"`.
         choice_length: int or `None`. The most tokens of question and choice;
             `None` means 128, or half of a shorter row.
         **kwargs: `layout`, `buckets` and `seed` of `TextClassifierPreprocessor`.
 
     Call arguments:
-        x: dict of `context`, strings `(batch,)`, `choices`, strings `(batch,
-            choices)`, and, if wanted, `question`, strings `(batch,)`; of one
-            example, without the batch axis; or a tuple of context and choices.
+        x: dict of `context`, strings `(batch,)`; `choices`, strings `(batch, choices)`;
+            and optionally `question`, strings `(batch,)`. A single example has no batch
+            axis. Or a tuple of context and choices.
         y: numbers or names of the right choices, `(batch,)`, or `None`.
         sample_weight: float tensor of shape `(batch,)`, or `None`.
 
@@ -60,9 +61,8 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
         `padding_mask`, bool of that shape; `y` int32 `(batch,)`.
 
     Raises:
-        ValueError: for another number of choices than `num_choices`, questions
-            with unequal numbers of them, unknown names in `x`, or labels that are
-            no choice.
+        ValueError: for more or fewer choices than `num_choices`, questions with unequal
+            numbers of choices, unknown names in `x`, or labels that aren't choices.
 
     Example:
 
@@ -97,8 +97,8 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
         budget = sequence_length - self._layout.specials(2)
         if choice_length is not None and not 1 <= choice_length <= budget:
             raise ValueError(
-                f"`choice_length` must be from 1 to {budget}, what special tokens "
-                f"leave of a row. Received: {choice_length}."
+                f"`choice_length` must be from 1 to {budget}, the room that special "
+                f"tokens leave in a row. Received: {choice_length}."
             )
         self.num_choices, self.label_names = check_labels(num_choices, label_names)
         self.choice_length = choice_length
@@ -106,21 +106,21 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
     def as_tensors(self, x: Any) -> Any:
         x = as_columns(x)
         if isinstance(x, tuple) and len(x) == 2:
-            # The choices hold the question.
+            # The choices now contain the question.
             x = dict(zip(("context", "choices"), x, strict=True))
         names = {"context", "choices"}
         if not isinstance(x, dict) or not names <= x.keys() <= names | {"question"}:
             received = sorted(x) if isinstance(x, dict) else type(x).__name__
             raise ValueError(
-                "`x` must be a dict of `context`, `choices` and, if wanted, "
+                "`x` must be a dict of `context`, `choices` and optionally "
                 f"`question`. Received: {received}."
             )
         choices = as_strings(x["choices"], rank=2, name="choices")
         number = choices.shape[-1]
         if self.num_choices not in (None, number):
             raise ValueError(
-                f"`choices` must be num_choices={self.num_choices} of each question. "
-                f"Received: {number}."
+                f"`choices` must have num_choices={self.num_choices} for each "
+                f"question. Received: {number}."
             )
         rest = {name: as_strings(x[name], name=name) for name in x if name != "choices"}
         return {"choices": choices, **rest}
@@ -170,7 +170,7 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
 
 
 def _join(question, choices):
-    """Put the choice in the place of the question's `_`, or after the question."""
+    """Put the choice in place of the question's `_`, or else after the question."""
     question = tf.broadcast_to(question[:, None], tf.shape(choices))
     gap = tf.strings.regex_replace(question, "_+", "_", replace_global=False)
     before = tf.strings.regex_replace(gap, r"(?s)_.*", "")

@@ -1,4 +1,4 @@
-"""Examples that share rows in training."""
+"""Pack several examples into a row in training."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _SAMPLE = 4096
 
 
 class PackedPreprocessor(FineTuningPreprocessor):
-    """Base of the preprocessors whose training examples may share rows.
+    """Base class of the preprocessors whose training examples may share rows.
 
     Args:
         *args: arguments of `FineTuningPreprocessor`.
@@ -25,23 +25,22 @@ class PackedPreprocessor(FineTuningPreprocessor):
         **kwargs: other arguments of `FineTuningPreprocessor`.
 
     Raises:
-        ValueError: with `packed` and a layout whose rows end with the token that
-            stands for them.
+        ValueError: with `packed` and a layout that has its summary token at the end of
+            rows.
     """
 
     def __init__(self, *args: Any, packed: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if packed and self.start_last:
             raise ValueError(
-                f"`packed` must be `False` with layout={self._layout.name!r}: examples "
-                "that share a row are told by their first tokens. Received: "
-                f"packed={packed}."
+                f"`packed` must be `False` with layout={self._layout.name!r}: packed "
+                f"examples are found by their first tokens. Received: packed={packed}."
             )
         self.packed = packed
 
     @property
     def row_length(self) -> int:
-        """int: the tokens of a row that examples share."""
+        """int: the length of a packed row, in tokens."""
         return self.sequence_length
 
     @property
@@ -52,20 +51,20 @@ class PackedPreprocessor(FineTuningPreprocessor):
     def as_sequences(
         self, x: dict[str, TFTensor], y: TFTensor, sample_weight: TFTensor
     ) -> dict[str, TFTensor]:
-        """Featurised examples as `PackSequences` takes them.
+        """Turn featurised examples into the inputs of `PackSequences`.
 
         Args:
             x: what `features` gives.
-            y: what `targets` gives, and `sample_weight` what `target_weights` gives.
+            y: what `targets` gives. `sample_weight` is what `target_weights` gives.
 
         Returns:
-            A dict of ragged parts, by token, and dense ones, by example, with `y` and
-            `sample_weight` among them.
+            A dict with `y`, `sample_weight` and the features. Parts with a value for
+            each token are ragged; parts with a value for each example are dense.
         """
         return {**x, "y": y, "sample_weight": sample_weight}
 
     def as_example(self, rows: dict[str, TFTensor]) -> tuple[Any, TFTensor, TFTensor]:
-        """Packed rows as `(x, y, sample_weight)`."""
+        """Turn packed rows into `(x, y, sample_weight)`."""
         x = dict(rows)
         x.pop("sequence_mask", None)
         y, sample_weight = (x.pop(name) for name in ("y", "sample_weight"))
@@ -86,7 +85,7 @@ class PackedPreprocessor(FineTuningPreprocessor):
         return batches
 
     def _rows_for(self, examples, count):
-        """Estimate the rows of a batch, from examples out of the whole of the data."""
+        """Estimate the rows of a batch from a sample of all the data."""
         known = int(examples.cardinality())
         count = min(count, known) if known > 0 else count
         apart = max(1, known // _SAMPLE)
@@ -119,18 +118,19 @@ def check_packed(preprocessor: Any, backbone: Model) -> None:
     name = type(backbone).__name__
     if "sequence_ids" not in backbone.input_names:
         raise ValueError(
-            f"`packed` must be `False` with {name}, whose attention doesn't keep the "
+            f"`packed` must be `False` with {name}: its attention doesn't keep the "
             "sequences of a row apart. Received: packed=True."
         )
     longest = backbone.max_sequence_length
     if preprocessor.row_length > longest:
         raise ValueError(
-            f"`packed` must be `False` where packed rows, of {preprocessor.row_length} "
-            f"tokens, are longer than max_sequence_length={longest} of {name}. "
-            "Received: packed=True."
+            "`packed` must be `False` if packed rows are longer than the backbone's "
+            "positions. Received: packed=True, with rows of "
+            f"{preprocessor.row_length} tokens, and max_sequence_length={longest} of "
+            f"{name}."
         )
 
 
 def _sizes(token_ids):
-    """Count the tokens of each example, of all its texts."""
+    """Count the tokens of each example, in all its texts."""
     return token_ids.merge_dims(1, token_ids.shape.rank - 1).row_lengths()

@@ -1,13 +1,14 @@
-"""Losses of scores: of single passages, of pairs, and of whole lists.
+"""Losses of scores: for single passages, for pairs, and for whole lists.
 
-`CrossEncoder` gives a score for each passage of a query. A list of four passages, the
-first of them relevant, costs by each loss, for scores 2, 1, 0 and -1:
+`CrossEncoder` gives a score for each passage of a query. For example, a list has four
+passages with scores 2, 1, 0 and -1, and the first one is relevant. Then each loss
+measures something else:
 
     PointwiseCrossentropy  how far each score is from its own label
-    PairwiseLogistic       that 2 exceeds 1, 0 and -1 by no more
-    ListwiseCrossentropy   that the first has a share of softmax(2, 1, 0, -1), not all
-    LambdaLoss             as pairs, each by what an exchange would cost in nDCG
-    ScoreMargins           that 2 - 1, 2 - 0 and 2 + 1 aren't the teacher's differences
+    PairwiseLogistic       how little 2 exceeds 1, 0 and -1
+    ListwiseCrossentropy   how much of softmax(2, 1, 0, -1) the first one lacks
+    LambdaLoss             the pairs' losses, weighted by what a swap costs in nDCG
+    ScoreMargins           how far 2 - 1, 2 - 0 and 2 + 1 are from the teacher's
 """
 
 import math
@@ -25,10 +26,9 @@ _MASKED = -1e9
 
 
 class RankingLoss(WeightedMeanLoss):
-    """Base of the losses of scores; a subclass defines `losses`.
+    """Base class of the losses of scores; a subclass defines `losses`.
 
-    The loss of a batch is the mean of its queries' losses by their weights, those of
-    all replicas included.
+    The loss of a batch is the weighted mean of its queries' losses, over all replicas.
 
     Attributes:
         needs_lists: whether a query must have more than one passage.
@@ -37,16 +37,16 @@ class RankingLoss(WeightedMeanLoss):
     needs_lists = True
 
     def label_range(self, single: bool) -> tuple[float, float]:
-        """Tell the least and the greatest label, of single passages or of lists."""
+        """Give the least and the greatest label, for single passages or for lists."""
         return 0.0, math.inf
 
     def losses(self, labels: Tensor, scores: Tensor, there: Tensor) -> Tensor:
         """Compute the loss of each query, float32 `(batch,)`.
 
         Args:
-            labels: float32 tensor `(batch, passages)`, 0 where there is no passage.
+            labels: float32 tensor `(batch, passages)`, 0 in empty places.
             scores: float32 tensor of that shape.
-            there: float32 tensor of that shape: 1 for passages, 0 for gaps.
+            there: float32 tensor of that shape: 1 for passages, 0 for empty places.
         """
         raise TypeError(f"{type(self).__name__} must define `losses`.")
 
@@ -65,8 +65,8 @@ class RankingLoss(WeightedMeanLoss):
 class PointwiseCrossentropy(RankingLoss):
     """The mean binary cross-entropy of a query's passages.
 
-    Labels are 0 or 1, or between: a teacher's probabilities. Call arguments are those
-    of `ListwiseCrossentropy`; a query may have one passage.
+    Labels are 0 or 1, or a teacher's probabilities between. Call arguments are those of
+    `ListwiseCrossentropy`; a query may have a single passage.
 
     Example:
 
@@ -96,18 +96,17 @@ class PointwiseCrossentropy(RankingLoss):
 class ListwiseCrossentropy(RankingLoss):
     """The cross-entropy between the labels of a list and the softmax of its scores.
 
-    With one relevant passage it is that passage's negative log-likelihood among the
-    list.
+    If one passage is relevant, it is the negative log-likelihood of that passage.
 
     Args:
-        softmax_labels: bool. Whether labels become shares by a softmax, as in ListNet,
-            and not by their sum, by which passages of label 0 have none. Then a list
-            without a relevant passage has loss 0.
+        softmax_labels: bool. Whether a softmax turns labels into a distribution, as in
+            ListNet. Otherwise labels are divided by their sum, so that passages of
+            label 0 have no share, and a list without a relevant passage has loss 0.
 
     Call arguments:
-        y_true: float tensor `(batch, passages)`, the relevance of each passage, from
-            0. The preprocessor marks places without a passage by -1e30, where queries
-            have unequal numbers of them.
+        y_true: float tensor `(batch, passages)`, the relevance of each passage, at
+            least 0. If queries have unequal numbers of passages, the preprocessor marks
+            empty places by -1e30.
         y_pred: float tensor of that shape: logits.
         sample_weight: float tensor `(batch,)`; all one if missing.
 
@@ -115,7 +114,7 @@ class ListwiseCrossentropy(RankingLoss):
         float32 scalar, in nats.
 
     Raises:
-        ValueError: for one passage a query.
+        ValueError: for queries with a single passage.
 
     Example:
 
@@ -154,9 +153,9 @@ class ListwiseCrossentropy(RankingLoss):
 class PairwiseLogistic(RankingLoss):
     """The mean of `ln(1 + exp(lower - higher))` over pairs of a list.
 
-    Pairs are those of a passage and one of a lower label. Also known as RankNet. A list
-    without a pair has loss 0. Call arguments and errors are those of
-    `ListwiseCrossentropy`.
+    A pair is a passage and another one with a lower label. A list without such a pair
+    has loss 0. The loss is also known as RankNet. Call arguments and errors are those
+    of `ListwiseCrossentropy`.
 
     Example:
 
@@ -181,21 +180,21 @@ class PairwiseLogistic(RankingLoss):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class LambdaLoss(RankingLoss):
-    """A list's pairs as in `PairwiseLogistic`, weighed by their cost in nDCG.
+    """The losses of `PairwiseLogistic`'s pairs, weighted by their effect on nDCG.
 
-    With the passages in the order of their scores, a pair at the places `i` and `j`
-    has the weight
+    Passages are sorted by their scores. A pair at the places `i` and `j` has the weight
 
         |gain_i - gain_j| * (mu * near + |1 / D(i) - 1 / D(j)|)
         near = |1 / D(|i-j|) - 1 / D(|i-j|+1)|
 
     where `D(i) = log2(1 + i)`, and a passage's gain is `2 ** label - 1` divided by the
-    list's greatest DCG. Labels are from 0 to 30, and logarithms have base 2. It is the
-    paper's NDCG-Loss2++, but for the mean over a list's pairs in place of their sum.
+    list's greatest possible DCG. Labels are from 0 to 30, and logarithms have base 2.
+    It is the paper's NDCG-Loss2++, except that it is the mean over a list's pairs
+    instead of their sum.
 
     Args:
-        mu: float. The weight of the first of both terms.
-        sigma: float. What differences of scores are multiplied by.
+        mu: float. The weight of the first of the two terms.
+        sigma: float. Differences of scores are multiplied by it.
 
     Call arguments and errors are those of `ListwiseCrossentropy`.
 
@@ -231,11 +230,12 @@ class LambdaLoss(RankingLoss):
         best = ops.flip(ops.sort(gains, axis=-1), axis=-1)
         ideal = ops.sum(best / _discount(places), axis=-1, keepdims=True)
         gains = gains / ops.where(ideal > 0, ideal, 1.0)
-        # Gaps come last, where they take no place from passages.
+        # Empty places come last, so that they don't move passages.
         order = ops.argsort(ops.stop_gradient(-scores) - (1 - there) * _MASKED, axis=-1)
         rank = ops.cast(ops.argsort(order, axis=-1) + 1, "float32")
         apart = ops.abs(_differences(rank))
-        # Of a pair with itself, whose gains don't differ, the value is of no matter.
+        # For a pair of a passage with itself this value doesn't matter: its gains are
+        # equal.
         apart = ops.maximum(apart, 1.0)
         by_distance = 1 / _discount(apart) - 1 / _discount(apart + 1)
         by_place = ops.abs(_differences(1 / _discount(rank)))
@@ -251,9 +251,8 @@ class LambdaLoss(RankingLoss):
 class ScoreMargins(RankingLoss):
     """The mean squared error of a list's differences from its first passage.
 
-    Labels are a teacher's scores, of any sign. Only differences count, and not where on
-    its scale a teacher scores. Call arguments and errors are those of
-    `ListwiseCrossentropy`.
+    Labels are a teacher's scores, of any sign. Only their differences count. Call
+    arguments and errors are those of `ListwiseCrossentropy`.
 
     Example:
 
@@ -278,9 +277,9 @@ class ScoreMargins(RankingLoss):
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class PointwiseOrListwise(RankingLoss):
-    """`PointwiseCrossentropy` of single passages, `ListwiseCrossentropy` of lists.
+    """`PointwiseCrossentropy` for single passages, `ListwiseCrossentropy` for lists.
 
-    What `CrossEncoder` is compiled with by default.
+    `CrossEncoder` is compiled with it by default.
     """
 
     needs_lists = False
@@ -292,7 +291,8 @@ class PointwiseOrListwise(RankingLoss):
         return 0.0, 1.0 if single else math.inf
 
     def losses(self, labels: Tensor, scores: Tensor, there: Tensor) -> Tensor:
-        # A graph that TensorFlow made for both doesn't know the number before it runs.
+        # A TensorFlow graph for both doesn't know the number of passages before it
+        # runs.
         return ops.where(
             ops.shape(scores)[1] == 1,
             PointwiseCrossentropy().losses(labels, scores, there),
@@ -306,7 +306,7 @@ def _mean(values, weights, axis=-1):
 
 
 def _differences(values):
-    """Subtract a row's numbers from each other, `(batch, n)` to `(batch, n, n)`.
+    """Subtract a row's numbers from each other: `(batch, n)` becomes `(batch, n, n)`.
 
     `[[5, 3]]` gives `[[[0, 2], [-2, 0]]]`.
     """

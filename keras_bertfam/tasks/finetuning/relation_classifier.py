@@ -1,4 +1,4 @@
-"""How two spans of a text are related: ChemProt, SciERC."""
+"""Classify how two spans of a text are related, as in ChemProt and SciERC."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -27,14 +27,14 @@ from keras_bertfam.types import Config, Model, Tensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RelationClassifier(LabelledTask, FineTuningTask):
-    """Tells how two spans of a text are related, with any backbone.
+    """Classifies how two spans of a text are related, with any backbone.
 
     Call `fit()` to train, `classify()` for relations, and `report()` for scores and
     errors.
 
-    Markers, which are new tokens, stand around both spans, and the states of the two
-    that begin them are read: dropout, and a dense layer of both side by side. The last
-    block of the backbone computes these two only.
+    Markers, which are new tokens, stand around both spans. The head reads the states of
+    the two markers before the spans, side by side: dropout, then a dense layer. The
+    last block of the backbone computes only these two states.
 
     Args:
         backbone: a backbone.
@@ -47,12 +47,13 @@ class RelationClassifier(LabelledTask, FineTuningTask):
         activation: `None` for logits, or `"softmax"` for probabilities.
         **kwargs: arguments of `keras.Model`.
 
-    A backbone without rows for the markers is copied into one with random weights in
-    these rows, the attribute `backbone`.
+    If the backbone's embeddings have no rows for the markers, it is copied into one
+    with random weights in these rows. The copy is the attribute `backbone`.
 
     Call arguments:
         inputs: dict of tensors: those of the backbone, and `word_positions`, int
-            `(batch, 2)`: where the markers before the first and the second span are.
+            `(batch, 2)`: the positions of the markers before the first and the second
+            span.
 
     Returns:
         float32 tensor `(batch, num_classes)`: logits, or probabilities.
@@ -63,8 +64,8 @@ class RelationClassifier(LabelledTask, FineTuningTask):
     `fit()`, `evaluate()` and `predict()` take dicts of texts, or lists of words, and
     spans, see `RelationClassifierPreprocessor`, and integer labels (or strings, with
     `label_names`). `predict()` returns arrays, `classify()` labels with probabilities.
-    `compile()` without arguments is BERT's fine-tuning. A `FeatureBackbone` that is
-    frozen keeps the markers' random rows, which an LSTM can tell apart.
+    `compile()` without arguments sets up BERT's fine-tuning. A frozen `FeatureBackbone`
+    keeps the markers' random rows, which its LSTM can tell apart.
 
     References:
         [Baldini Soares et al., 2019](https://arxiv.org/abs/1906.03158), section 3.2,
@@ -111,7 +112,8 @@ class RelationClassifier(LabelledTask, FineTuningTask):
         self.num_classes, self.label_names = classes
         self.dropout = dropout
         self.activation = activation
-        # The sum of a dense layer of each state is one of both side by side.
+        # The sum of two dense layers, one for each state, equals a dense layer of both
+        # side by side.
         self.head, self.second_head = (
             SummaryHead(
                 self.num_classes,
@@ -137,7 +139,7 @@ class RelationClassifier(LabelledTask, FineTuningTask):
 
     @checked
     def classify(self, x: Any, batch_size: int = 32) -> list[Any]:
-        """Tell relations, with probabilities.
+        """Classify relations, with probabilities.
 
         Args:
             x: dict of texts or words, and spans; or a list of dicts, or one of them.
@@ -145,8 +147,8 @@ class RelationClassifier(LabelledTask, FineTuningTask):
 
         Returns:
             For each example a list of `(label, probability)` pairs, the most probable
-            first; for a single one its list. Labels are numbers where there are no
-            `label_names`.
+            first; for a single example, its list. Without `label_names`, labels are
+            numbers.
 
         Raises:
             ValueError: if the task has no preprocessor, and for what `fit()` refuses.
@@ -174,7 +176,7 @@ class RelationClassifier(LabelledTask, FineTuningTask):
         yield from self.told(ops.convert_to_numpy(self.probabilities(outputs)))
 
     def told(self, probabilities: Any) -> Iterator[dict[str, Any]]:
-        """Tell what `merged` gives, as the command `predict` does."""
+        """Turn what `merged` gives into answers, in the form that `predict` writes."""
         return told_classes(probabilities, self.label_names)
 
     def _report(self, x, labels, given, batch_size, worst):

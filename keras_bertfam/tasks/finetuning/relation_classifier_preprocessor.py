@@ -1,4 +1,4 @@
-"""Texts with two marked spans, and how they are related."""
+"""Make rows of texts with two marked spans, and labels of how they are related."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from keras_bertfam.tasks.finetuning.words_preprocessor import checked_words
 from keras_bertfam.tokenizers.pipeline_ops import word_prefix
 from keras_bertfam.types import Model, TFDataset, TFTensor, Tokenizer
 
-# What is put around the first and the second span.
+# The markers around the first and the second span.
 MARKERS = ("[E1]", "[/E1]", "[E2]", "[/E2]")
 _SPANS = ("first", "second")
 
@@ -29,13 +29,13 @@ _SPANS = ("first", "second")
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RelationClassifierPreprocessor(LabelledPreprocessor):
-    """Makes rows of texts with markers around two spans of them.
+    """Makes rows of texts with markers around two spans of each.
 
     The four markers are new tokens, whose ids follow the tokenizer's, so that no text
-    has them. What is between them is tokenised by itself, as words are. Spans may be
-    within each other, and either may come first. Of a text that is too long the tokens
-    that are nearest to a marker are kept, and those between the spans first if there is
-    room for all of these.
+    contains them. The parts of the text between markers are tokenised separately. One
+    span may lie within the other, and either may come first. A text that is too long
+    keeps the tokens nearest to a marker. If all tokens between the spans fit, they are
+    kept first.
 
     Args:
         tokenizer: a tokenizer layer.
@@ -48,21 +48,21 @@ class RelationClassifierPreprocessor(LabelledPreprocessor):
 
     Call arguments:
         x: dict of `text`, strings `(batch,)`, and `first` and `second`, ints `(batch,
-            2)`: where each span begins in the text, in characters, and the place after
-            it. Or of `words`, lists of words, in the place of `text`, and spans counted
-            in words. Or a list of such dicts, one an example, or one of them.
+            2)`: the character where each span begins, and the one after its end. With
+            `words`, lists of words, in place of `text`, spans are counted in words. Or
+            a list of such dicts, one for each example; or a single one.
         y: classes, ints or strings, `(batch,)`, or `None`.
         sample_weight: float tensor of shape `(batch,)`, or `None`.
 
     Returns:
         `x`, `(x, y)` or `(x, y, sample_weight)`, as given. `x` is a dict of
         `token_ids` and `segment_ids`, int32 `(batch, length)`, `padding_mask`, bool of
-        that shape, and `word_positions`, int32 `(batch, 2)`: where the markers before
-        the first and the second span are.
+        that shape, and `word_positions`, int32 `(batch, 2)`: the positions of the
+        markers before the first and the second span.
 
     Raises:
-        ValueError: for spans that are empty or out of their text, other names in `x`,
-            `packed`, and what `TextClassifierPreprocessor` refuses.
+        ValueError: for spans that are empty or outside of their text, unknown names in
+            `x`, `packed`, and what `TextClassifierPreprocessor` refuses.
 
     Example:
 
@@ -124,7 +124,7 @@ class RelationClassifierPreprocessor(LabelledPreprocessor):
         return {**spans, "text": text}
 
     def _of_words(self, words, spans):
-        """Join words by spaces, and count spans in characters."""
+        """Join words by spaces, and turn spans of words into spans of characters."""
         words = words.to_list() if isinstance(words, tf.RaggedTensor) else words
         if tf.is_tensor(words):
             words = [[w for w in row if w] for row in words.numpy().tolist()]
@@ -175,7 +175,7 @@ class RelationClassifierPreprocessor(LabelledPreprocessor):
         return {**row, "word_positions": tf.stack(begin, 1)}
 
     def marked(self, x: Any) -> TFTensor:
-        """Write the markers into texts, as people read them."""
+        """Write the markers into texts, for people to read."""
         parts, order = _split_at_spans(x)
         names = tf.pad(tf.gather(MARKERS, order), [[0, 0], [0, 1]], constant_values="")
         both = tf.stack([tf.reshape(parts, tf.shape(names)), names], 2)
@@ -226,22 +226,22 @@ def _as_span(span, name):
             f"`{name}` must be pairs of ints, a beginning and an end. Received: "
             f"shape={span.shape}, dtype={span.dtype.name}."
         )
-    # What has no place in 32 bits has none in a text.
+    # A place that needs more than 32 bits is in no text.
     span = tf.clip_by_value(tf.cast(span, tf.int64), -1, 2**31 - 1)
     return tf.cast(span, tf.int32)
 
 
 def _checked_span(text, span, name):
-    """Return spans that aren't empty and within their texts. Works in a graph."""
+    """Check that spans aren't empty and lie within their texts. Works in a graph."""
     length = tf.strings.length(text, "UTF8_CHAR")
     begin, end = span[..., 0], span[..., 1]
     valid = (begin >= 0) & (begin < end) & (end <= length)
-    expected = "of spans of characters that aren't empty and end within their texts"
+    expected = "spans of characters that aren't empty and end within their texts"
     span = check_values(span, end, valid, expected, name)
     begin, end = span[..., 0], span[..., 1]
     inside = tf.strings.substr(text, begin, end - begin, "UTF8_CHAR")
     valid = tf.not_equal(tf.strings.strip(inside), "")
-    return check_values(span, end, valid, "of spans that aren't spaces alone", name)
+    return check_values(span, end, valid, "spans that aren't spaces alone", name)
 
 
 def _split_at_spans(x):
@@ -251,14 +251,15 @@ def _split_at_spans(x):
         x: dict of tensors, `text`, `first` and `second`.
 
     Returns:
-        Five parts of each text, one after the other, and int32 `(batch, 4)`: which
-        marker comes after each but the last.
+        Five parts of each text, one after the other, and int32 `(batch, 4)`: the marker
+        that comes after each part except the last.
     """
     text = x["text"]
     length = tf.strings.length(text, "UTF8_CHAR")
     first, second = (_checked_span(text, x[name], name) for name in _SPANS)
-    # At one place what ends comes before what begins, of two that begin the longer
-    # one first, and of two that end the shorter one.
+    # Several markers at one place: a span's end comes before another's beginning. Of
+    # two spans that begin there, the longer begins first; of two that end, the shorter
+    # ends first.
     sizes = [first[:, 1] - first[:, 0], second[:, 1] - second[:, 0]]
     longer = tf.cast(sizes[0] >= sizes[1], tf.int32)
     rank = tf.stack([3 - longer, longer, 2 + longer, 1 - longer], 1)

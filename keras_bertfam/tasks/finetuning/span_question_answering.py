@@ -1,4 +1,4 @@
-"""Answers that are spans of a text: SQuAD 1.1 and 2.0."""
+"""Find answers that are spans of a text, as in SQuAD 1.1 and 2.0."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -42,45 +42,47 @@ class SpanQuestionAnswering(FineTuningTask):
     """Finds the answer to a question in a text, with any backbone of the library.
 
     Call `fit()` to train, `predict()` for answers, `report()` for scores and errors,
-    and `tune_null_threshold()` where a question may have no answer.
+    and `tune_null_threshold()` if questions may have no answer.
 
-    An encoder-decoder has both on both sides, and its decoder's states are read.
+    An encoder-decoder gets question and context on both sides, and the head reads its
+    decoder's states.
 
     Args:
         backbone: a backbone.
         preprocessor: `SpanQuestionAnsweringPreprocessor`, or `None` for data that
             is preprocessed already.
-        end_head: `"independent"` (BERT: a logit for each token to be the first, and
-            one to be the last), or `"conditional"` (XLNet, ELECTRA: the last given
-            the first, and a logit of having no answer); see
+        end_head: `"independent"` (BERT: each token has a logit of being the first, and
+            one of being the last), or `"conditional"` (XLNet, ELECTRA: the last token
+            given the first, and a logit of having no answer); see
             `ConditionalSpanHead`.
-        null_threshold: float or `None`. `predict()` says `""` where the odds of
-            having no answer are above it; `None` means that every question has an
-            answer, as in SQuAD 1.1. See `tune_null_threshold`.
+        null_threshold: float or `None`. `predict()` answers `""` if the odds of having
+            no answer are above it. `None` means that every question has an answer, as
+            in SQuAD 1.1. See `tune_null_threshold`.
         max_answer_length: int. The most tokens of an answer. Defaults to `30`.
         n_best: int. How many answers `predict()` gives. Defaults to `20`.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
-        inputs: dict of tensors, those of the backbone, or `token_ids` and
-            `padding_mask` for two sides; if wanted `span_mask`, bool `(batch, length)`,
-            the tokens of the context; `start_positions`, int `(batch,)`, which the
-            conditional head needs to train; `start_mask`, bool `(batch, length)`: asks
-            for spans that begin there and end in `span_mask`.
+        inputs: dict of tensors: those of the backbone, or `token_ids` and
+            `padding_mask` for an encoder-decoder. Optionally `span_mask`, bool `(batch,
+            length)`: the tokens of the context; `start_positions`, int `(batch,)`,
+            which the conditional head needs for training; and `start_mask`, bool
+            `(batch, length)`, which asks for spans: they begin in it and end in
+            `span_mask`.
 
     Returns:
-        A dict of `start_logits` and, with the independent head or
-        `start_positions`, `end_logits`, float32 `(batch, length)`; with the
-        conditional head `no_answer`, float32 `(batch,)`. Instead with `start_mask`:
-        `starts` and `ends`, int32 `(batch, n_best)`, `scores`, float32 of that
-        shape, and `no_answer`, the score of the first, or for XLNet last, token, or
+        Without `start_mask`, a dict of `start_logits`, float32 `(batch, length)`; with
+        the independent head or `start_positions` also `end_logits` of that shape; with
+        the conditional head also `no_answer`, float32 `(batch,)`. With `start_mask`, a
+        dict of `starts` and `ends`, int32 `(batch, n_best)`, `scores`, float32 of that
+        shape, and `no_answer`: the score of the first token (for XLNet the last), or
         the conditional head's logit.
 
     `fit()` and `evaluate()` take dicts of `question` and `context` and lists of
-    answers, see `SpanQuestionAnsweringPreprocessor`. `compile()` without arguments
-    is BERT's fine-tuning: AdamW at 5e-5 with 10 % linear warm-up and linear decay;
-    the loss is the mean cross-entropy of the two positions, plus with the
-    conditional head half the binary cross-entropy of having no answer.
+    answers, see `SpanQuestionAnsweringPreprocessor`. `compile()` without arguments sets
+    up BERT's fine-tuning: AdamW at 5e-5 with 10 % linear warm-up and linear decay. The
+    loss is the mean cross-entropy of the two positions. The conditional head adds half
+    the binary cross-entropy of having no answer.
 
     References:
         [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), sections 4.2, 4.3;
@@ -109,7 +111,7 @@ class SpanQuestionAnswering(FineTuningTask):
     serving_signatures = answer_signatures
     merged = staticmethod(merged_lists)
     label_kind = "place"
-    one_row_each = False  # but one for each window
+    one_row_each = False  # and not the examples, but one row for each window
     has_global_tokens = True
     extra_inputs = ("span_mask", "start_mask")
     fixed_arguments = ("end_head",)
@@ -129,7 +131,7 @@ class SpanQuestionAnswering(FineTuningTask):
         for name, value in counts.items():
             if value < 1:
                 raise ValueError(f"`{name}` must be positive. Received: {value}.")
-        # The token that stands for no answer.
+        # This token stands for no answer.
         none = "last" if summary.summary_token(backbone) == "last" else "first"
         summary.check_layout(preprocessor, none)
         super().__init__(backbone, preprocessor, **kwargs)
@@ -206,7 +208,7 @@ class SpanQuestionAnswering(FineTuningTask):
         yield from self.told(self.predict(self.inputs_of(columns), verbose=0))
 
     def told(self, answers: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Tell what `merged` gives, as the command `predict` does."""
+        """Turn what `merged` gives into answers, in the form that `predict` writes."""
         for answer in answers:
             found = {name: answer[name] for name in ("start", "end", "score")}
             yield {"answer": answer["text"], **found}
@@ -238,18 +240,18 @@ class SpanQuestionAnswering(FineTuningTask):
 
         Args:
             x: dict of `question` and `context`, strings or lists of strings; or
-                preprocessed rows, of which it returns arrays.
+                preprocessed rows, for which it returns arrays.
             batch_size: int, windows at a time. Defaults to `32`.
             **kwargs: arguments of `keras.Model.predict`.
 
         Returns:
-            For each question a dict: `text`, exactly as in the context, `""` for no
-            answer; `start` and `end`, where it is, in characters, -1 for no answer;
-            `score`; `no_answer_odds`, the score of having no answer, less that of
-            the best answer with the independent head; and `n_best`, a list of dicts
-            of `text`, `start`, `end`, `score` and `probability`, the best first,
-            among them no answer if there is a `null_threshold`. For a single
-            question its dict.
+            For each question a dict; for a single question, its dict. `text` is the
+            answer exactly as in the context, `""` for no answer. `start` and `end` are
+            its place in characters, -1 for no answer. `score` is its score.
+            `no_answer_odds` is the score of having no answer; with the independent
+            head, minus the score of the best answer. `n_best` is a list of dicts of
+            `text`, `start`, `end`, `score` and `probability`, the best first. It has an
+            entry for no answer if there is a `null_threshold`.
         """
         if not self._takes_raw(x):
             return super().predict(x, batch_size=batch_size, **kwargs)
@@ -273,7 +275,7 @@ class SpanQuestionAnswering(FineTuningTask):
         return [self._described(*row) for row in zip(*found.values(), strict=True)]
 
     def null_odds(self, best_score: Any, no_answer: Any) -> Any:
-        """Compute the odds of no answer, which `null_threshold` is compared with."""
+        """Compute the odds of no answer, which are compared with `null_threshold`."""
         conditional = self.end_head == "conditional"
         return no_answer if conditional else no_answer - best_score
 
@@ -308,14 +310,14 @@ class SpanQuestionAnswering(FineTuningTask):
         metric: str = "f1",
         answers: list[dict[str, Any]] | None = None,
     ) -> tuple[float, float]:
-        """Set `null_threshold` to what is best for questions with known answers.
+        """Set `null_threshold` to the best value for questions with known answers.
 
         Args:
             x: dict of `question` and `context`.
-            y: list of answers, SQuAD's dicts with a list `text`.
+            y: list of answers: dicts as in SQuAD, with a list `text`.
             batch_size: int.
             metric: `"f1"` or `"exact_match"`.
-            answers: what `predict(x)` gave, to save doing it again, or `None`.
+            answers: the result of `predict(x)`, to save a second call; or `None`.
 
         Returns:
             A tuple of the score reached, in percent, and the threshold.
@@ -349,7 +351,7 @@ END_HEADS = {"independent": SpanHead, "conditional": ConditionalSpanHead}
 
 
 def check_end_head(end_head: str) -> None:
-    """Raise a `ValueError` for another name than those of `END_HEADS`."""
+    """Raise a `ValueError` for a name that isn't in `END_HEADS`."""
     if end_head not in END_HEADS:
         raise ValueError(
             f"`end_head` must be one of {sorted(END_HEADS)}. Received: {end_head!r}."

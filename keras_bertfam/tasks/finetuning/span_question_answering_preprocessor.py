@@ -1,4 +1,4 @@
-"""Questions about texts that hold the answer."""
+"""Make rows of questions, and windows of the texts that hold the answers."""
 
 import numbers
 from typing import Any, Literal
@@ -23,10 +23,10 @@ from keras_bertfam.types import Config, Model, TFDataset, TFRagged, TFTensor, To
 
 _INPUTS = ("question", "context")
 _NO_ANSWER, _NOT_FOUND = -1, -2
-_STARTS_OF_NONE = (-1, 0)  # where files say that an answer that is "" begins
+_STARTS_OF_NONE = (-1, 0)  # files give these beginnings to an answer that is ""
 _NOT_THERE = (
-    "Answers must be in their contexts, where they are said to be; "
-    'missing_answers="skip" leaves out questions where they aren\'t.'
+    'Answers must be in their contexts at `answer_start`; missing_answers="skip" '
+    "leaves out questions whose answers aren't."
 )
 
 
@@ -35,11 +35,11 @@ _NOT_THERE = (
 class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
     """Makes rows of questions and windows of their contexts.
 
-    A context that doesn't fit in a row gives several, which overlap. Questions are
-    cut after `question_length` tokens. The target of a window is where the answer's
-    first and last token are, or twice the place of [CLS] if there is no answer, or
-    not the whole of it in this window. With XLNet's tokenizer the context comes
-    before the question.
+    A context that is too long for a row is split into windows that overlap, one in each
+    row. Questions are cut after `question_length` tokens. The target of a window has
+    the positions of the answer's first and last token. Both are the position of `[CLS]`
+    if there is no answer, or if the window doesn't hold all of it. With XLNet's
+    tokenizer the context comes before the question.
 
     Args:
         tokenizer: `keras_bertfam.tokenizers.BertTokenizer`, or a byte-pair or
@@ -47,34 +47,34 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         sequence_length: int. The most tokens in a row, special ones included.
             Defaults to `384`.
         question_length: int. The most tokens of a question. Defaults to `64`.
-        doc_stride: int. How many tokens further on the next window begins.
+        doc_stride: int. How many tokens after a window's beginning the next one begins.
             Defaults to `128`.
-        missing_answers: `"error"`, or `"skip"`: answers that aren't where they are
-            said to be get weight 0, as in the released BERT.
+        missing_answers: `"error"` or `"skip"`. With `"skip"`, an answer that isn't at
+            its `answer_start` gets weight 0, as in the released BERT.
         **kwargs: `layout`, `buckets` and `seed` of `TextClassifierPreprocessor`.
 
     Call arguments:
         x: dict of `question` and `context`, strings, lists of strings or string
-            tensors `(batch,)`. An empty context gives a window without a token of
-            it; an empty question is left out.
-        y: list of answers, dicts of `text` and `answer_start` (in characters), or
-            lists of these as in SQuAD, of which the first counts and none means
-            that the context doesn't hold it, as do the text `""` at -1 or 0, and
-            `is_impossible`; or `None`. In a `tf.data.Dataset` for `dataset()` such a
-            dict for each question.
+            tensors `(batch,)`. An empty context gives a window without context tokens;
+            an empty question is left out of the row.
+        y: list of answers, or `None`. An answer is a dict of `text` and `answer_start`
+            (in characters), or a dict of lists as in SQuAD, of which the first entry
+            counts. An answer is missing from its context if the lists are empty, if
+            `text` is `""` and `answer_start` -1 or 0, or if `is_impossible` is true. A
+            `tf.data.Dataset` for `dataset()` has such a dict for each question.
         sample_weight: float tensor of shape `(batch,)`, or `None`.
 
     Returns:
-        `x`, `(x, y)` or `(x, y, sample_weight)` with a row for each window, in
-        order. `x` is a dict of `token_ids` and `segment_ids`, int32 `(windows,
-        length)`, `padding_mask` and `span_mask` (tokens of the context), bool of
-        that shape, and with labels `start_positions`, int32 `(windows,)`, else
-        `start_mask`, bool `(windows, length)`: tokens that have no more context in
-        another window. `y` is int32 `(windows, 2)`.
+        `x`, `(x, y)` or `(x, y, sample_weight)` with a row for each window, in order.
+        `x` is a dict of `token_ids` and `segment_ids`, int32 `(windows, length)`, and
+        `padding_mask` and `span_mask` (tokens of the context), bool of that shape. With
+        labels it also has `start_positions`, int32 `(windows,)`; without labels
+        `start_mask`, bool `(windows, length)`: each token of the context is marked in
+        the window that shows most context around it. `y` is int32 `(windows, 2)`.
 
     Raises:
-        ValueError: if an answer isn't where it is said to be, for inputs that
-            aren't strings, and for lengths that leave no room for a context.
+        ValueError: if an answer isn't at its `answer_start`, for inputs that aren't
+            strings, and for lengths that leave no room for a context.
 
     Example:
 
@@ -89,7 +89,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
     4.2 and 4.3, and the released code.
     """
 
-    # A single question may have several windows: no axis is taken off again.
+    # A single question may have several windows, so the batch axis stays.
     single_rank = -1
 
     def __init__(
@@ -130,8 +130,8 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         sizes = [int(tf.size(value)) for value in x.values()] if _eager(x) else [0, 0]
         if sizes[0] != sizes[1]:
             raise ValueError(
-                "`question` and `context` must be equally many. "
-                f"Received: {sizes[0]} and {sizes[1]}."
+                "`question` and `context` must have the same length. Received: "
+                f"{sizes[0]} and {sizes[1]}."
             )
         return x
 
@@ -143,7 +143,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
                 "`dataset()` instead of mapping the preprocessor over it."
             )
         contexts = [text.decode() for text in tf.reshape(contexts, [-1]).numpy()]
-        if isinstance(y, dict):  # of one answer, or columns of several
+        if isinstance(y, dict):  # of one answer, or of several, as columns
             y = [y] if len(contexts) == 1 else _rows(y)
         if isinstance(y, str) or not hasattr(y, "__len__"):
             raise ValueError(f"`y` must be a list of answers. Received: {y!r}.")
@@ -190,7 +190,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         return data.map(self._with_first_answer)
 
     def _with_first_answer(self, x, y, *weight):
-        """Give an example of a dataset its answers' dict as `as_labels` has it."""
+        """Give a dataset's example its answers, in the form of `as_labels`."""
         texts, starts = (tf.reshape(y[k], [-1]) for k in ("text", "answer_start"))
         text = tf.concat([texts, [""]], 0)[0]
         start = tf.concat([tf.cast(starts, tf.int32), [_NO_ANSWER]], 0)[0]
@@ -217,14 +217,14 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
     def windows(
         self, x: dict[str, TFTensor]
     ) -> tuple[dict[str, TFTensor], tuple[TFRagged, TFRagged]]:
-        """Make windows, and what finds answers in them. Works in a graph.
+        """Make windows, and the offsets that find answers in them. Works in a graph.
 
         Args:
             x: dict of `question` and `context`, string tensors `(batch,)`.
 
         Returns:
-            A tuple of what `make_windows` gives, and of two ragged int32 tensors
-            `(batch, None)`: the bytes where tokens of the contexts start and end.
+            A tuple of the result of `make_windows`, and two ragged int32 tensors
+            `(batch, None)`: the bytes where the contexts' tokens start and end.
         """
         questions = self.tokenize(x["question"])
         long = questions.row_lengths() > self.question_length
@@ -291,14 +291,14 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
     def prediction_batches(
         self, windows: dict[str, TFTensor], batch_size: int
     ) -> tuple[TFDataset, np.ndarray]:
-        """Make batches of windows of like length, and their places.
+        """Make batches of windows of similar length, and the windows' places.
 
         Args:
-            windows: what `windows` gives first.
+            windows: the first part of the result of `windows`.
             batch_size: int.
 
         Returns:
-            A `tf.data.Dataset` of rows that the task predicts spans of, and an int
+            A `tf.data.Dataset` of rows for which the task predicts spans, and an int
             array: the place of each window in the dataset.
         """
         names = ("token_ids", "segment_ids", "span_mask", "start_mask")
@@ -309,7 +309,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         return batches, np.argsort(order)
 
     def prediction_rows(self, rows: dict[str, TFRagged]) -> dict[str, TFTensor]:
-        """Pad ragged rows, as the task takes them to predict spans."""
+        """Pad ragged rows in the form from which the task predicts spans."""
         names = ("token_ids", "segment_ids", "span_mask", "start_mask")
         return self.pad(({name: rows[name] for name in names}, None, None))[0]
 
@@ -354,7 +354,7 @@ def answer_signatures(
         spans = model(preprocessor.prediction_rows(windows), training=False)
         n_best = preprocessor.answers(spans, windows, offsets, x, model.n_best)
         odds = model.null_odds(n_best["score"][:, 0], n_best["no_answer"])
-        # A context without a token holds no answer.
+        # A context without tokens holds no answer.
         none = n_best["start"][:, 0] < 0
         if model.null_threshold is not None:
             none |= odds > model.null_threshold

@@ -1,4 +1,4 @@
-"""A sparse vector for each text: the tokens of the vocabulary that stand for it."""
+"""Make a sparse vector for each text: tokens of the vocabulary that stand for it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -34,18 +34,17 @@ class SparseEncoder(EmbeddingTask):
     scores and errors.
 
     A masked language model's head gives each token of a text a logit for each token of
-    the vocabulary. `log(1 + relu(logit))`, the greatest over the text, is that token's
-    number in the vector. Most are 0, and tokens that the text doesn't have may have
-    one: a passage about cats is found by "kitten". An inverted index searches such
-    vectors, as it does words.
+    the vocabulary. A vocabulary token's number in the vector is the greatest `log(1 +
+    relu(logit))` over the text. Most numbers are 0. Tokens that aren't in the text may
+    have a number, too: a passage about cats is found by "kitten". An inverted index
+    searches such vectors as it searches words.
 
-    Logits are wide: those of 32 texts of 256 tokens and 30,522 tokens of a vocabulary
-    take 1 GB. A smaller `batch_size` bounds them, and in training
-    `gradient_cache_rows`.
+    Logits are wide: for 32 texts of 256 tokens and a vocabulary of 30,522 they take 1
+    GB. A smaller `batch_size` limits them; in training, so does `gradient_cache_rows`.
 
     Args:
-        backbone: `keras_bertfam.models.EncoderBackbone`, best one that a masked
-            language model was trained on: `from_preset()` takes its head, too.
+        backbone: `keras_bertfam.models.EncoderBackbone`. The best one is that of a
+            trained masked language model: `from_preset()` loads its head, too.
         preprocessor: `SparseEncoderPreprocessor`, or `None` for data that is
             preprocessed already.
         pooling: `"max"` over the tokens of a text, or `"sum"`.
@@ -54,17 +53,17 @@ class SparseEncoder(EmbeddingTask):
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
-        inputs: dict of tensors, those of the backbone, `(batch, length)`, or `(batch,
-            texts, length)` of tuples, such as pairs.
+        inputs: dict of tensors, those of the backbone, `(batch, length)`; for tuples,
+            such as pairs, `(batch, texts, length)`.
 
     Returns:
-        float32 tensor `(batch, vocabulary_size)`, of tuples `(batch, texts,
-        vocabulary_size)`: numbers from 0.
+        float32 tensor `(batch, vocabulary_size)`, for tuples `(batch, texts,
+        vocabulary_size)`: numbers of at least 0.
 
     Raises:
         ValueError: for an unknown `pooling` or `activation`.
 
-    `fit()` takes what that of `TextEmbedder` does. Without labels it trains with
+    `fit()` takes the same data as `TextEmbedder.fit()`. Without labels it trains with
     in-batch negatives, scored by inner products. To learn from a teacher's scores, give
     `compile(loss=...)` `MarginError` or `ScoreDistillation`.
 
@@ -133,24 +132,26 @@ class SparseEncoder(EmbeddingTask):
         penalty_steps: int | None = None,
         **kwargs: Any,
     ) -> None:
-        """Compile with penalties for numbers that aren't 0.
+        """Compile with penalties that make most numbers 0.
 
-        The loss gets, for queries and for passages, the penalty times the number of
-        products that a search makes on average: the sum over the vocabulary of the
-        squared mean of a token's numbers in the batch. Penalties begin at 0 and grow
-        with the square of the steps since `compile()` or loading.
+        For queries and for passages, the loss gets a penalty: the weight
+        `query_penalty` or `passage_penalty` times the sum over the vocabulary of the
+        squared mean of a token's numbers in the batch. That sum stands for the products
+        that a search has to compute. Penalties begin at 0 and grow with the square of
+        the steps since `compile()` or loading.
 
         Args:
             optimizer: see `TextClassifier.compile`.
             loss: `"auto"`, `InBatchNegatives(scale=1.0, normalize=False)`, or another
                 loss of vectors.
-            query_penalty: float. Of each example's first text, if the loss tells
-                queries from passages.
-            passage_penalty: float. Of the other texts.
-            penalty_steps: int or `None`. Steps until penalties are whole; `None` for a
-                third of those of the next `fit()`, as sentence-transformers and, by
-                50,000 of 150,000, SPLADE's code have it. Without a `fit()`, as in
-                `train_on_batch()`, they are whole then.
+            query_penalty: float. Weight for each example's first text, if the loss
+                distinguishes queries from passages.
+            passage_penalty: float. Weight for the other texts.
+            penalty_steps: int or `None`. Steps until penalties have their full weight.
+                `None` means a third of the steps of the next `fit()`, as in
+                sentence-transformers and in SPLADE's code (50,000 of 150,000). Without
+                a `fit()`, as with `train_on_batch()`, penalties then have their full
+                weight from the beginning.
             **kwargs: other arguments of `TextEmbedder.compile`, such as
                 `gradient_cache_rows`.
 
@@ -158,7 +159,8 @@ class SparseEncoder(EmbeddingTask):
             ValueError: for `loss=None`.
 
         The defaults are those of SPLADE's code for in-batch negatives. Other losses
-        need others: for a teacher's scores it has 0.5 and 0.4 with `MarginError`.
+        need other weights: with `MarginError` on a teacher's scores, SPLADE's code has
+        0.5 and 0.4.
 
         Reference: [Paria et al., 2020](https://arxiv.org/abs/2004.05665), section 3.
         """
@@ -193,13 +195,13 @@ class SparseEncoder(EmbeddingTask):
             return
         if steps is None:
             raise ValueError(
-                "`penalty_steps` must be given to `compile()`, or `steps_per_epoch` to "
-                "`fit()`, where batches can't be counted. Received: neither."
+                "`penalty_steps` must be given to `compile()`, or `steps_per_epoch` "
+                "to `fit()`, if batches can't be counted. Received: neither."
             )
         self.penalty_growth.begin(max(1, steps // 3))
 
     def _penalties_wait(self):
-        """Tell whether no `fit()` has said yet how many steps there are."""
+        """Tell whether the first `fit()` has yet to say how many steps there are."""
         names = ("query_penalty", "passage_penalty")
         return (
             any(self._penalties[name] for name in names)
@@ -217,7 +219,7 @@ class SparseEncoder(EmbeddingTask):
         if mask is not None:
             mask = ops.expand_dims(ops.cast(mask, "bool"), -1)
             logits = ops.where(mask, logits, 0.0)
-        # The logarithm of the greatest is the greatest of the logarithms.
+        # The logarithm of the maximum is the maximum of the logarithms.
         if self.pooling == "max":
             vectors = self._saturate(ops.max(logits, axis=1))
         else:
@@ -225,7 +227,7 @@ class SparseEncoder(EmbeddingTask):
         return ops.reshape(vectors, (*shape, vectors.shape[-1]))
 
     def _saturate(self, logits):
-        # Not `log1p`, which the runtimes of exports don't have: it differs by 1e-7.
+        # Runtimes of exports don't have `log1p`; the difference is 1e-7.
         logits = ops.log(1.0 + ops.relu(logits))
         if self.activation == "log1p_relu":
             logits = ops.log(1.0 + logits)
@@ -250,7 +252,7 @@ class SparseEncoder(EmbeddingTask):
         return loss + penalty * self.penalty_growth(training=training)
 
     def _penalty(self, vectors, sample_weight):
-        """Compute the penalties of a batch, at their full weight."""
+        """Compute the penalties of a batch at their full weight."""
         if len(vectors.shape) == 2:
             vectors = ops.expand_dims(vectors, 1)
         weights = ops.ones_like(vectors[:, 0, 0])
@@ -275,17 +277,17 @@ class SparseEncoder(EmbeddingTask):
         kind: str = "passage",
         batch_size: int = 32,
     ) -> list[Any]:
-        """Tell which tokens stand for texts, and how much each does.
+        """List the tokens that stand for texts, with their numbers.
 
         Args:
             texts: str, or a list of them.
-            top_k: int or `None`. How many tokens are told at most; `None` for all.
-            kind: `"query"` or `"passage"`, whose prompt is put before.
+            top_k: int or `None`. The most tokens to list; `None` for all.
+            kind: `"query"` or `"passage"`. Its prompt is put before the texts.
             batch_size: int.
 
         Returns:
-            List of pairs of a token and its number, above 0, the greatest first; of
-            several texts a list for each.
+            List of pairs of a token and its number, above 0, the greatest first; for
+            several texts, a list for each.
 
         Raises:
             ValueError: for a `top_k` below 1, and as `encode`.
@@ -303,7 +305,7 @@ class SparseEncoder(EmbeddingTask):
             check_number("top_k", top_k, 1)
         check_several("texts", texts, "texts")
         found: list[Any] = []
-        for begin in range(0, len(texts), batch_size):  # as vectors are wide
+        for begin in range(0, len(texts), batch_size):  # because vectors are wide
             part = texts[begin : begin + batch_size]
             found += self._terms(self.encode(part, kind, batch_size), top_k)
         return found
@@ -313,14 +315,14 @@ class SparseEncoder(EmbeddingTask):
         found = []
         for vector in vectors:
             order = np.argsort(-vector, kind="stable")[: np.count_nonzero(vector)]
-            # A table may have rows beyond the tokenizer's last token.
+            # An embedding table may have rows beyond the tokenizer's last token.
             order = [k for k in order if k < len(strings)][:top_k]
             found.append([(strings[k], float(vector[k])) for k in order])
         return found
 
     def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
         for pairs in self.terms(self.inputs_of(columns)):
-            # Tokens of bytes may be the same string.
+            # Several tokens of bytes may decode to the same string.
             yield {"terms": [list(pair) for pair in pairs]}
 
     def _passage_parts(self):
@@ -334,14 +336,14 @@ class SparseEncoder(EmbeddingTask):
         return {**super().get_config(), **own}
 
     def export_to_sentence_transformers(self, path: Path) -> None:
-        """Write a folder that their `SparseEncoder` loads, and gives the same vectors.
+        """Write a folder from which their `SparseEncoder` gives the same vectors.
 
         Args:
             path: path of the folder to write.
 
         Raises:
             ValueError: without a preprocessor, and as `export_to_transformers`.
-            ImportError: without safetensors, which the `hf` extra has.
+            ImportError: without safetensors, which the `hf` extra installs.
 
         Example:
 
@@ -354,13 +356,13 @@ class SparseEncoder(EmbeddingTask):
 
 
 class PenaltyGrowth(keras.layers.Layer):
-    """Counts steps, and says how much of a penalty there is by now.
+    """Counts steps, and gives the share of the penalty that applies by now.
 
-    It is the square of the share of the steps that have been made: after 2 of 4 a
-    quarter. The count belongs to a run, and isn't saved.
+    After 2 of 4 steps it is a quarter: the square of the share of the steps that were
+    made. The count belongs to a run, and isn't saved.
 
     Call arguments:
-        training: bool. Whether this is one more step.
+        training: bool. Whether this call counts as a step.
 
     Returns:
         float32 scalar, from 0 to 1; 1 before `begin` was told of the steps.
@@ -369,7 +371,7 @@ class PenaltyGrowth(keras.layers.Layer):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._step, self._steps = (
-            # `add_weight` can't make a variable that all replicas count alike.
+            # `add_weight` can't make a variable with the same count on all replicas.
             keras.Variable(
                 0.0,
                 dtype="float32",
@@ -383,7 +385,7 @@ class PenaltyGrowth(keras.layers.Layer):
         self.built = True
 
     def begin(self, steps: int | None) -> None:
-        """Count from 0, to a number of steps, or to one that isn't known yet."""
+        """Count from 0 to a number of steps, which may be unknown yet."""
         self._step.assign(0.0)
         self._steps.assign(float(steps or 0))
 
@@ -405,12 +407,12 @@ class PenaltyGrowth(keras.layers.Layer):
 
 
 def products_of_search(vectors: Tensor, weights: Tensor) -> Tensor:
-    """Compute SPLADE's penalty, as the loss that a replica has to return.
+    """Compute SPLADE's penalty in the form that a replica returns as a loss.
 
-    It is the sum over the vocabulary of `mean(number) ** 2`: how many products a search
-    makes, if numbers are as common in queries as in passages. The mean is over all
-    texts of all replicas. Of the vectors `[1, 0, 2]` and `[0, 0, 1]` it is `0.5 ** 2 +
-    0 ** 2 + 1.5 ** 2 = 2.5`.
+    For the vectors `[1, 0, 2]` and `[0, 0, 1]` it is `0.5 ** 2 + 0 ** 2 + 1.5 ** 2 =
+    2.5`: the sum over the vocabulary of `mean(number) ** 2`, with the mean over all
+    texts of all replicas. It stands for the products that a search computes, if numbers
+    are as common in queries as in passages.
 
     Args:
         vectors: float32 tensor `(batch, texts, width)`, none below 0.
@@ -423,8 +425,8 @@ def products_of_search(vectors: Tensor, weights: Tensor) -> Tensor:
     own = ops.sum(vectors * weights[:, None, None], axis=(0, 1))
     own = ops.divide_no_nan(own, total)
     mean = distribution.global_sum(ops.stop_gradient(own))
-    # As `distribution.global_mean`: the gradient of this replica's part, and a value
-    # that replicas add up to the whole.
+    # As in `distribution.global_mean`, the gradient is that of this replica's part, and
+    # the replicas' values add up to the whole.
     part = 2 * ops.sum(mean * own)
     value = ops.sum(ops.square(mean)) / distribution.num_replicas()
     return part + ops.stop_gradient(value - part)
@@ -432,7 +434,7 @@ def products_of_search(vectors: Tensor, weights: Tensor) -> Tensor:
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ActiveTerms(keras.metrics.Mean):
-    """The mean count of numbers above 0 in the vectors of a batch.
+    """The mean number of entries above 0 in a vector.
 
     Example:
 

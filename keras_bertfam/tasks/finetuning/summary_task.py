@@ -1,4 +1,4 @@
-"""Tasks whose head reads one state of each sequence."""
+"""Share code among tasks whose head reads one state of each sequence."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ from keras_bertfam.tasks.task import LABELS
 from keras_bertfam.tasks.token_heads import language_model_head
 from keras_bertfam.types import Config, Model, Tensor
 
-# Dropout and logits on the first token's state, of no family.
+# A head of no family: dropout and logits on the first token's state.
 LINEAR = HeadStyle("linear", activation=None)
 
 
@@ -39,35 +39,35 @@ def head_styles() -> dict[str, HeadStyle]:
 
 
 class SummaryTask(FineTuningTask):
-    """Base of the tasks whose head reads one state of each sequence.
+    """Base class of the tasks whose head reads one state of each sequence.
 
-    The last block of the backbone computes that state only, unless a language model's
-    loss is beside.
+    The last block of the backbone computes only that state, unless a language model's
+    loss is added.
 
     Args:
         backbone: a backbone.
         num_outputs: int. Width of the head's output.
         preprocessor: see `FineTuningTask`.
-        head_style: a name in `head_styles()`, or `None`: the backbone's family's.
+        head_style: a name in `head_styles()`, or `None` for the family's own.
         dropout: float or `None`. Dropout rate in the head; `None` means the
             published one.
         lm_weight: float or `None`, see `TextClassifier`.
         **kwargs: arguments of `keras.Model`.
 
-    With a language model's loss beside, as GPT is fine-tuned, each token of the rows is
-    predicted as well. In `fit()` and `evaluate()` the loss of an example is then that
-    of the task and `lm_weight` times the mean cross-entropy of its tokens, but the
-    first and padding; of an example of several rows, the mean of theirs.
+    GPT is fine-tuned with a language model's loss added: the tokens of the rows are
+    predicted as well. In `fit()` and `evaluate()` the loss of an example is then the
+    task's loss plus `lm_weight` times the mean cross-entropy of its tokens, except the
+    first one and padding. For an example of several rows, it is the mean over the rows.
 
     Raises:
-        ValueError: for an unknown `head_style`, a preprocessor whose rows have
-            the token that the head reads elsewhere, or an `lm_weight` that a backbone
-            can't have.
+        ValueError: for an unknown `head_style`, a preprocessor that puts the token that
+            the head reads into another place, or an `lm_weight` with a backbone that
+            can't predict next tokens.
     """
 
     fixed_arguments: tuple[str, ...] = ("head_style", "dropout", "lm_weight")
     has_global_tokens = True
-    choices = False  # whether each of a group of rows has a score of its own
+    choices = False  # whether each row of a group gets its own score
 
     def __init__(
         self,
@@ -98,7 +98,9 @@ class SummaryTask(FineTuningTask):
         self.lm_head: Any = (
             language_model_head(self.backbone) if self.lm_weight else None
         )
-        self.reads_labels = bool(self.lm_weight)  # labels tell that it is a step
+        self.reads_labels = bool(
+            self.lm_weight
+        )  # only a training or test step has labels
         self.reads_pooler = bool(style.pooler and backbone.pooler)
         layers = style.layers(backbone)
         if self.reads_pooler:
@@ -121,7 +123,7 @@ class SummaryTask(FineTuningTask):
         return row_specs(signature, rank=3) if grouped else signature
 
     def as_outputs(self, scores: Tensor) -> Tensor:
-        """Make what the model returns of the head's float32 `(..., num_outputs)`."""
+        """Turn the head's float32 `(..., num_outputs)` into the model's output."""
         return scores
 
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Any:
@@ -142,7 +144,7 @@ class SummaryTask(FineTuningTask):
             states = ops.reshape(states, (*group, self.backbone.hidden_dim))
             if not self.choices:
                 states = ops.sum(states, axis=1, keepdims=True)
-        if self.reads_pooler:  # which itself would read each row's first state alone
+        if self.reads_pooler:  # the head itself would read only each row's first state
             states = self.backbone.pooler.dense(states)
         head = self.head.logits_of if is_late else self.head
         scores = head(states, training=training)
@@ -155,7 +157,7 @@ class SummaryTask(FineTuningTask):
         return {"outputs": outputs, "token_losses": losses}
 
     def _states(self, rows, in_step, training):
-        """Give the states that the head reads; losses of tokens by row or `None`."""
+        """Give the states for the head, and each row's loss of tokens or `None`."""
         if not in_step:
             states = summary_states(self.backbone, rows, self._token, training)
             return states, None
@@ -213,7 +215,7 @@ class SummaryTask(FineTuningTask):
 
 
 def _checked_lm_weight(task, lm_weight):
-    """Check the weight of a language model's loss; `None` is the recipe's."""
+    """Check the weight of a language model's loss; `None` stands for the recipe's."""
     causal = getattr(task.backbone, "causal", False)
     if lm_weight is None:
         lm_weight = task.published_recipe().lm_weight if causal else 0.0

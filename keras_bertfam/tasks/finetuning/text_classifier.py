@@ -1,4 +1,4 @@
-"""A class or a number for texts and pairs of texts."""
+"""Predict a class or a number for texts and pairs of texts."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -43,7 +43,8 @@ from keras_bertfam.tasks.losses import (
 from keras_bertfam.types import Config, Model, Tensor
 
 _MULTI_LABEL = "multi_label_classification"
-# Where `sentence-transformers` keeps a cross-encoder's activation, and where it did.
+# Keys under which `sentence-transformers` keeps a cross-encoder's activation, now and
+# in the past.
 _CROSS_ENCODER, _OLD_CROSS_ENCODER = (
     "sentence_transformers",
     "sbert_ce_default_activation_function",
@@ -69,7 +70,7 @@ def _activation(config):
     return {"activation": known[kind]}
 
 
-# What `transformers` calls a task whose rows have one score each.
+# The problem type that `transformers` gives a task with one score for each row.
 SCORE = Counterpart(
     "ForSequenceClassification",
     {"classifier": "head"},
@@ -92,12 +93,14 @@ class TextClassifier(LabelledTask, SummaryTask):
     errors.
 
     The head is the one published with the backbone's family: BERT's and ALBERT's
-    pooler, dropout and dense; RoBERTa's and ELECTRA's dense, activation and dense
-    with dropout before each; DistilBERT's with ReLU; XLNet's on the last token.
-    The last block of the backbone computes that token only. A decoder's head reads the
-    last token, too, which GPT's fine-tuning adds, as it does a start token and one
-    between texts; the loss of the language model is beside. An encoder-decoder has the
-    text on both sides, and its decoder's last state is read, as BART's.
+    pooler, dropout and dense; RoBERTa's and ELECTRA's dense, activation and dense with
+    dropout before each; DistilBERT's with ReLU; XLNet's on the last token. The last
+    block of the backbone computes only the token that the head reads.
+
+    A decoder's head reads the last token. GPT's fine-tuning adds that token, a start
+    token and one between texts, and the loss of the language model. An encoder-decoder
+    gets the text on both sides, and the head reads its decoder's last state, as in
+    BART.
 
     Args:
         backbone: a backbone.
@@ -108,32 +111,34 @@ class TextClassifier(LabelledTask, SummaryTask):
             them, labels may be strings. `None` means the preprocessor's.
         head_style: `"bert"`, `"roberta"`, `"electra"`, `"distilbert"`, `"xlnet"`,
             `"gpt"`, `"bart"`, `"t5"`, `"linear"` (dropout and dense on the first
-            token's state, or a decoder's last), or `None`: that of the backbone's
-            family. DistilRoBERTa has `"roberta"`.
+            token's state, or a decoder's last), or `None` for the style of the
+            backbone's family. DistilRoBERTa has `"roberta"`.
         dropout: float or `None`. Dropout rate in the head; `None` means the
             published one.
-        activation: `None` for logits, or `"softmax"` for probabilities, `"sigmoid"`
-            with `multi_label`.
+        activation: `None` for logits, or `"softmax"` (with `multi_label`, `"sigmoid"`)
+            for probabilities.
         multi_label: bool. Whether a text has any number of classes, each with a
             probability of its own. Labels are then lists of names or numbers, or arrays
-            of zeros and ones, see `TextClassifierPreprocessor`. A preprocessor may say
-            so, too.
-        lm_weight: float or `None`. With a causal backbone the weight, in `fit()` and
-            `evaluate()`, of a text's mean cross-entropy by token beside the loss of
-            its class; `None` for the recipe's, .5 for GPT's families and else 0.
+            of zeros and ones, see `TextClassifierPreprocessor`. The preprocessor's
+            `multi_label` sets it, too.
+        lm_weight: float or `None`. For causal backbones: weight of the language model's
+            loss, the mean cross-entropy of a text's tokens, which `fit()` and
+            `evaluate()` add to the loss of the class. `None` stands for the recipe's:
+            .5 for GPT's families, 0 for others.
         **kwargs: arguments of `keras.Model`.
 
-    A backbone without rows for the new tokens of the preprocessor's rows is copied
-    into one with random weights in these rows, the attribute `backbone`.
+    If the preprocessor uses new tokens for which the backbone's embeddings have no
+    rows, the backbone is copied into one with random weights in these rows. The copy is
+    the attribute `backbone`.
 
     Call arguments:
-        inputs: dict of tensors, those of the backbone, of an encoder-decoder
-            `token_ids` and `padding_mask`; of packed rows also `sequence_starts`, int
-            `(batch, max_sequences)`: where each one begins. Of examples of several
-            rows, `(batch, rows, length)`, the states are added.
+        inputs: dict of tensors, those of the backbone; for an encoder-decoder
+            `token_ids` and `padding_mask`. Packed rows also have `sequence_starts`, int
+            `(batch, max_sequences)`: where each example begins. If examples have
+            several rows, `(batch, rows, length)`, their states are added.
 
     Returns:
-        float32 tensor `(batch, num_classes)`, of packed rows `(batch, max_sequences,
+        float32 tensor `(batch, num_classes)`, for packed rows `(batch, max_sequences,
         num_classes)`: logits, or probabilities.
 
     Raises:
@@ -141,17 +146,19 @@ class TextClassifier(LabelledTask, SummaryTask):
             classes, a single one without `multi_label`, or an `lm_weight` with a
             backbone that isn't causal.
 
-    `fit()`, `evaluate()` and `predict()` take lists of strings, for pairs tuples of
-    two lists or lists of tuples of two strings (`list(zip(first, second))`), and
-    integer labels (or strings, with `label_names`). `predict()` returns arrays,
-    `classify()` labels with probabilities. `compile()` without arguments is BERT's
-    fine-tuning: AdamW at 5e-5 with 10 % linear warm-up and linear decay,
-    cross-entropy, accuracy. With `multi_label` the loss is the mean of the classes'
-    binary cross-entropies, the metrics are the share of right decisions and micro F1,
-    and a class is given to a text where its probability is .5 or more.
+    `fit()`, `evaluate()` and `predict()` take lists of strings and integer labels (or
+    strings, with `label_names`). Pairs are a tuple of two lists, or a list of tuples of
+    two strings (`list(zip(first, second))`). `predict()` returns arrays, `classify()`
+    labels with probabilities.
 
-    `from_preset()` with `num_classes` or `label_names` other than the saved ones
-    gives a new head.
+    `compile()` without arguments sets up BERT's fine-tuning: AdamW at 5e-5 with 10 %
+    linear warm-up and linear decay, cross-entropy, accuracy. With `multi_label` the
+    loss is the mean of the classes' binary cross-entropies, and the metrics are the
+    share of correct decisions and micro F1. A text then has the classes whose
+    probability is .5 or more.
+
+    If `from_preset()` is given another `num_classes` or other `label_names` than the
+    saved ones, the head is new.
 
     References:
         [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 4.1 and
@@ -220,9 +227,10 @@ class TextClassifier(LabelledTask, SummaryTask):
         if classes[0] == 1 and not multi_label:
             raise ValueError(
                 "`num_classes` must be at least 2, since a single class is always "
-                "right. For a score, as cross-encoders give, use `TextRegressor`, with "
-                '`activation="sigmoid"` where it is a probability; for one label that '
-                "a text has or hasn't, `multi_label=True`. Received: num_classes=1."
+                "right. For a score, as cross-encoders give, use `TextRegressor`; if "
+                'it is a probability, with `activation="sigmoid"`. For one label '
+                "that a text may have, use `multi_label=True`. Received: "
+                "num_classes=1."
             )
         super().__init__(
             backbone,
@@ -258,7 +266,7 @@ class TextClassifier(LabelledTask, SummaryTask):
         yield from self.told(ops.convert_to_numpy(self.probabilities(outputs)))
 
     def told(self, probabilities: Any) -> Iterator[dict[str, Any]]:
-        """Tell what `merged` gives, as the command `predict` does."""
+        """Turn what `merged` gives into answers, in the form that `predict` writes."""
         return told_classes(probabilities, self.label_names)
 
     def default_loss(self) -> Any:
@@ -280,14 +288,14 @@ class TextClassifier(LabelledTask, SummaryTask):
         """Label texts, with probabilities.
 
         Args:
-            texts: str, list of str, or a tuple of two of either, pairs; or a list of
+            texts: str or list of str. For pairs, a tuple of two of either, or a list of
                 tuples of two strings.
             batch_size: int.
 
         Returns:
             For each text a list of `(label, probability)` pairs, the most probable
-            first; for a single text, or pair, its list. Labels are numbers where
-            there are no `label_names`.
+            first; for a single text, or pair, its list. Without `label_names`, labels
+            are numbers.
 
         Raises:
             ValueError: if the task has no preprocessor.
@@ -330,8 +338,8 @@ class TextRegressor(SummaryTask):
         head_style: see `TextClassifier`.
         dropout: see `TextClassifier`.
         lm_weight: see `TextClassifier`.
-        activation: `None`, or `"sigmoid"` for scores between 0 and 1, as of
-            cross-encoders. These are trained on labels from 0 to 1, by the binary
+        activation: `None`, or `"sigmoid"` for scores between 0 and 1, as cross-encoders
+            give. With `"sigmoid"`, labels are from 0 to 1 and the loss is the binary
             cross-entropy.
         **kwargs: arguments of `keras.Model`.
 
@@ -339,14 +347,15 @@ class TextRegressor(SummaryTask):
         inputs: dict of tensors, see `TextClassifier`.
 
     Returns:
-        float32 tensor `(batch,)`, of packed rows `(batch, max_sequences)`.
+        float32 tensor `(batch,)`, for packed rows `(batch, max_sequences)`.
 
     `fit()`, `evaluate()` and `predict()` take lists of strings, or tuples of two
-    lists for pairs. `compile()` without arguments is BERT's fine-tuning with the
+    lists for pairs. `compile()` without arguments sets up BERT's fine-tuning with the
     mean squared error.
 
-    `from_preset()` takes cross-encoders: `activation` is what their config says, for
-    `sentence-transformers`; where it says nothing, that library means `"sigmoid"`.
+    `from_preset()` loads cross-encoders of `sentence-transformers`: `activation` is
+    that of their config, or `"sigmoid"`, that library's default, if the config has
+    none.
 
     Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section
     4.1.
@@ -398,7 +407,7 @@ class TextRegressor(SummaryTask):
         yield from self.told(self.predict(self.inputs_of(columns), verbose=0))
 
     def told(self, scores: Any) -> Iterator[dict[str, Any]]:
-        """Tell what `merged` gives, as the command `predict` does."""
+        """Turn what `merged` gives into answers, in the form that `predict` writes."""
         for score in scores.reshape(-1):
             yield {"score": float(score)}
 

@@ -1,4 +1,4 @@
-"""Texts and pairs of texts with a class or a number."""
+"""Make rows of texts and pairs of texts, with a class or a number."""
 
 import math
 from collections.abc import Sequence
@@ -32,14 +32,14 @@ from keras_bertfam.types import (
 
 
 class BothOrders(Mixin):
-    """Mixin of preprocessors of texts and of pairs, for one answer each.
+    """Mixin of preprocessors of texts and pairs that have one label each.
 
     Args:
-        both_orders: bool. Whether an example is a row for each order of a pair, see
+        both_orders: bool. Whether a pair gets a row for each of its two orders, see
             `TextClassifierPreprocessor`.
 
     Raises:
-        ValueError: for `both_orders` of rows that examples share.
+        ValueError: for `both_orders` with `packed`.
     """
 
     summary = True
@@ -74,13 +74,13 @@ class BothOrders(Mixin):
 
 
 class LabelledPreprocessor(PackedPreprocessor):
-    """Base of the preprocessors whose labels are classes.
+    """Base class of the preprocessors whose labels are classes.
 
     Args:
         tokenizer: a tokenizer layer.
         sequence_length: int.
-        num_classes: int or `None`. Labels are checked against it. A task says it
-            to a preprocessor without.
+        num_classes: int or `None`. Labels are checked against it. A task sets it if it
+            is `None`.
         label_names: sequence of strings or `None`: the classes in order. With
             them, labels may be strings.
         **kwargs: other arguments of `PackedPreprocessor`.
@@ -101,21 +101,21 @@ class LabelledPreprocessor(PackedPreprocessor):
     def set_classes(
         self, num_classes: int | None, label_names: Sequence[str] | None
     ) -> None:
-        """Say what the classes are, unless they are known.
+        """Set the classes, unless they are known.
 
         Args:
             num_classes: int or `None`.
             label_names: sequence of strings or `None`.
 
         Raises:
-            ValueError: if they are known and others.
+            ValueError: if other classes are known.
         """
         num_classes, label_names = check_labels(num_classes, label_names)
         for name, value in (("num_classes", num_classes), ("label_names", label_names)):
             known = getattr(self, name)
             if None not in (known, value) and known != value:
                 raise ValueError(
-                    f"`{name}` must be that of the preprocessor, {known}. "
+                    f"`{name}` must be the same as the preprocessor's, {known}. "
                     f"Received: {value}."
                 )
         names = label_names or self.label_names
@@ -124,7 +124,7 @@ class LabelledPreprocessor(PackedPreprocessor):
         )
 
     def forget_classes(self) -> None:
-        """Make the preprocessor one whose classes a task has yet to say."""
+        """Forget the classes, so that a task can set others."""
         self.num_classes = self.label_names = None
 
     def targets(self, x: Any, y: TFTensor) -> TFTensor:
@@ -151,55 +151,55 @@ class TextClassifierPreprocessor(BothOrders, LabelledPreprocessor):
     With `multi_label` a text has a list of classes, of any length. Labels are then
     lists of names or numbers, or arrays `(batch, num_classes)` of zeros and ones.
 
-    Pairs that are too long lose tokens of the longer text. An empty text gives a row of
-    special tokens.
+    A pair that is too long loses tokens of its longer text. An empty text gives a row
+    of special tokens.
 
     Args:
         tokenizer: a tokenizer layer, such as `keras_bertfam.tokenizers.BertTokenizer`
             or `RobertaTokenizer`.
         sequence_length: int. The most tokens in a row, special ones included.
             Defaults to `128`.
-        num_classes: int or `None`. Labels are checked against it. A
-            `TextClassifier` says it to a preprocessor without.
+        num_classes: int or `None`. Labels are checked against it. A `TextClassifier`
+            sets it if it is `None`.
         label_names: sequence of strings or `None`: the classes in order. With
             them, labels may be strings.
         layout: `"bert"` (`[CLS] A [SEP] B [SEP]`), `"roberta"` (two separators
             between), `"xlnet"` (`A <sep> B <sep> <cls>`), `"gpt"` (`_start_ A
             _delimiter_ B _classify_`, new tokens, whose ids follow the tokenizer's),
-            `"t5"` (`A </s> B </s>`), `"bare"` (`A B`), or `None`: that of the
-            tokenizer, told by its start token or class, and `"gpt"` for GPT's and
-            GPT-2's.
-        buckets: sequence of ints or `None`. Rows are padded to the least of these
-            lengths that the longest row of the batch fits in, so that a compiler
-            meets few shapes. `None` means 8, 12, 16, 24, 32, 48, 64, 96, 128 and
-            further multiples of 64; `(sequence_length,)` pads all rows to the full
-            length, as single examples are.
+            `"t5"` (`A </s> B </s>`), `"bare"` (`A B`), or `None` for the tokenizer's
+            own, which its start token or class tells; `"gpt"` for GPT's and GPT-2's
+            tokenizers.
+        buckets: sequence of ints or `None`. Rows are padded to one of these lengths,
+            the least into which the longest row of the batch fits, so that few shapes
+            are compiled. `None` means 8, 12, 16, 24, 32, 48, 64, 96, 128 and further
+            multiples of 64. `(sequence_length,)` pads all rows to the full length,
+            which single examples always have.
         seed: int. Decides the order of training examples. Defaults to `0`.
-        packed: bool. Whether examples share rows in training, exactly: none sees
-            another, and loss and gradient are those of a row for each. `fit()` on
-            arrays and lists, unless `shuffle=False`, and `dataset(...,
-            training=True)` then give batches of one shape, of rows of
-            `sequence_length` that are some 99 % full. A batch has so many rows as
-            hold `batch_size` examples on average, told by packing up to 4,096
-            examples out of all the data. A row has at most `sequence_length // 6` of
-            them. A row's attention costs as the square of its length, so a
-            `sequence_length` little above the longest example's trains fastest. Not
-            for XLNet, nor for decoders. Defaults to `False`.
-        both_orders: bool. Whether a pair is a row in each order, whose states are
-            added before the head, as GPT compares sentences. A text alone is one row.
-            Defaults to `False`.
-        truncate: `"end"`, `"start"` or `"middle"`: what a text loses that is too long.
-            Without its middle, half of the tokens are its first ones (head and tail,
-            [Sun et al., 2019](https://arxiv.org/abs/1905.05583)). Defaults to `"end"`.
+        packed: bool. Whether examples share rows in training. It is exact: examples
+            don't attend to each other, and loss and gradient are the same as with a row
+            for each. `fit()` on arrays and lists, unless `shuffle=False`, and
+            `dataset(..., training=True)` then make batches of one shape, whose rows of
+            `sequence_length` tokens are some 99 % full. A batch has as many rows as
+            hold `batch_size` examples on average; packing up to 4,096 examples from all
+            the data estimates it. A row has at most `sequence_length // 6` examples.
+            The cost of attention grows with the square of a row's length, so a
+            `sequence_length` little above the longest example's trains fastest. Not for
+            XLNet and decoders. Defaults to `False`.
+        both_orders: bool. Whether a pair gets a row for each of its two orders. The
+            rows' states are added before the head, as GPT compares sentences. A single
+            text gets one row. Defaults to `False`.
+        truncate: `"end"`, `"start"` or `"middle"`: the part that a text loses if it is
+            too long. With `"middle"`, half of the tokens that stay are its first ones
+            (head and tail, [Sun et al., 2019](https://arxiv.org/abs/1905.05583)).
+            Defaults to `"end"`.
         multi_label: bool. Whether a text has any number of classes. Not with `packed`.
             Defaults to `False`.
 
     Call arguments:
-        x: string, list of strings or string tensor of shape `(batch,)`; or a
-            tuple of two of them or a list of tuples of two strings, sentence pairs.
-            KerasHub takes a tuple that is the only argument for `(x, y)`: pass
-            `None` as `y` then.
-        y: int or string labels of shape `(batch,)`, or `None`; with `multi_label` see
+        x: string, list of strings or string tensor of shape `(batch,)`; for pairs, a
+            tuple of two of them, or a list of tuples of two strings. KerasHub takes a
+            tuple that is the only argument for `(x, y)`: pass `None` as `y` then.
+        y: int or string labels of shape `(batch,)`, or `None`; for `multi_label` see
             above.
         sample_weight: float tensor of shape `(batch,)`, or `None`.
 
@@ -210,9 +210,10 @@ class TextClassifierPreprocessor(BothOrders, LabelledPreprocessor):
         `(batch,)`, with `multi_label` float32 `(batch, num_classes)`.
 
     Raises:
-        ValueError: for inputs that aren't strings, labels that are neither
-            integers nor strings or no class (in a `tf.data.Dataset`, a
-            `tf.errors.InvalidArgumentError`), or contradicting classes.
+        ValueError: for inputs that aren't strings, labels that are neither integers nor
+            strings or aren't classes (in a `tf.data.Dataset`, a
+            `tf.errors.InvalidArgumentError`), or `num_classes` and `label_names` that
+            contradict each other.
 
     Example:
 
@@ -234,10 +235,10 @@ class TextClassifierPreprocessor(BothOrders, LabelledPreprocessor):
         self.set_multi_label(multi_label)
 
     def set_multi_label(self, multi_label: bool) -> None:
-        """Say whether texts have any number of classes.
+        """Set whether texts have any number of classes.
 
         Raises:
-            ValueError: if they share rows.
+            ValueError: if `packed` is true.
         """
         if multi_label and self.packed:
             raise ValueError(
@@ -278,8 +279,8 @@ class TextClassifierPreprocessor(BothOrders, LabelledPreprocessor):
         count = self.num_classes or len(names)
         if not weights.keys() <= set(range(count)):
             raise ValueError(
-                f"`class_weight` must have numbers of classes below {count}, or names "
-                f"of {names}, as keys. Received: class_weight={class_weight}."
+                f"`class_weight` must have classes as keys: numbers below {count}, or "
+                f"names among {names}. Received: class_weight={class_weight}."
             )
         if not all(map(math.isfinite, weights.values())):
             raise ValueError(
@@ -332,7 +333,7 @@ class TextRegressorPreprocessor(BothOrders, PackedPreprocessor):
 
 
 def names_of_labels(model: Model) -> list[str]:
-    """Give the names of a task's classes, their numbers where they have none."""
+    """Give the names of a task's classes, or their numbers if they have none."""
     return model.label_names or [str(k) for k in range(model.num_classes)]
 
 

@@ -1,4 +1,4 @@
-"""A vector for each text."""
+"""Make a vector for each text."""
 
 import math
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ from keras_bertfam.tasks.summary import (
 )
 from keras_bertfam.types import Config, Model, Path, Tensor
 
-# The texts of a tuple share rows up to here. Attention, of quadratic cost, takes more
-# in longer ones than the padding that is spared.
+# The texts of a tuple share a row up to this length. In longer rows, attention, whose
+# cost is quadratic, costs more than the padding that is saved.
 _LONGEST_ROW = 512
 _SETTINGS = (
     "pooling",
@@ -46,42 +46,42 @@ _SETTINGS = (
 class TextEmbedder(EmbeddingTask):
     """Turns texts into vectors, with any backbone of the library.
 
-    Call `fit()` to train, `predict()` for vectors, `encode()` for those of queries or
+    Call `fit()` to train, `predict()` for vectors, `encode()` for vectors of queries or
     passages, `similarity()` to compare texts, and `report()` for scores and errors.
 
     Args:
         backbone: a backbone.
         preprocessor: `TextEmbedderPreprocessor`, or `None` for data that is
             preprocessed already.
-        pooling: `"mean"` of the states of all tokens, special ones included,
-            `"weighted"`, their mean with weights 1, 2, 3, ..., `"max"` of each of their
-            numbers, `"last"`, the state of the last token, or `"cls"`, that of the
-            first one, XLNet's last.
+        pooling: `"mean"` of the states of all tokens, special ones included;
+            `"weighted"`, their mean with weights 1, 2, 3, ...; `"max"`, the greatest
+            value in each dimension; `"last"`, the state of the last token; or `"cls"`,
+            the state of the first token (XLNet: the last).
         normalize: bool. Whether vectors get length 1.
         projection_dim: int or `None`. Width of a dense layer after the pooling; `None`
             for none.
-        projection_activation: str or `None`. Its activation.
-        projection_bias: bool. Whether it has a bias.
-        projection_in_training_only: bool. Whether only training has it, and vectors are
-            those before it otherwise, as unsupervised SimCSE does. Defaults to
-            `False`.
-        prompts: dict or `None`. What `encode()` puts before texts, by their kind:
-            `"query"`, and `"passage"` or `"document"`. So does training by a loss that
-            tells queries from passages.
+        projection_activation: str or `None`. Activation of that layer.
+        projection_bias: bool. Whether that layer has a bias.
+        projection_in_training_only: bool. Whether only training uses that layer, and
+            vectors are otherwise those before it, as in unsupervised SimCSE. Defaults
+            to `False`.
+        prompts: dict or `None`. Strings that `encode()` puts before texts, by their
+            kind: `"query"`, and `"passage"` or `"document"`. Training puts them there,
+            too, if its loss distinguishes queries from passages.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
-        inputs: dict of tensors, those of the backbone, `(batch, length)`, or
-            `(batch, texts, length)` of tuples, such as pairs; of packed rows `(batch,
-            length)` with `sequence_starts`, int `(batch, max_sequences, texts)`: where
-            the texts of each tuple begin, which `sequence_ids` number in that order
-            from 1. Rows of one tuple, as `fit()` makes them, have `sequence_starts`
-            `(batch, texts)`.
+        inputs: dict of tensors, those of the backbone, `(batch, length)`; for tuples,
+            such as pairs, `(batch, texts, length)`. Packed rows are `(batch, length)`,
+            with `sequence_starts`, int `(batch, max_sequences, texts)`: where the texts
+            of each tuple begin. `sequence_ids` number the texts in that order, from 1.
+            Rows with one tuple each, as `fit()` makes them, have `sequence_starts` of
+            shape `(batch, texts)`.
 
     Returns:
-        float32 tensor `(batch, width)`, of tuples `(batch, texts, width)`, of packed
-        rows `(batch, max_sequences, texts, width)`; `width` is `projection_dim`, or
-        `hidden_dim` where nothing is projected.
+        float32 tensor `(batch, width)`, for tuples `(batch, texts, width)`, for packed
+        rows `(batch, max_sequences, texts, width)`. `width` is `projection_dim`, or
+        `hidden_dim` without a projection.
 
     Raises:
         ValueError: for an unknown `pooling`.
@@ -89,8 +89,19 @@ class TextEmbedder(EmbeddingTask):
     `from_preset()` reads the folders of `sentence-transformers`, and
     `export_to_sentence_transformers()` writes one.
 
-    `predict()` takes a list of strings and returns their vectors; `encode()` does so
-    for `retrieval.Index`, with a title before its text; `similarity()` compares texts.
+    `predict()` takes a list of strings and returns their vectors. `encode()` does the
+    same for `retrieval.Index`, with a passage's title before its text. `similarity()`
+    compares texts.
+
+    `fit()` takes tuples of lists, or a `tf.data.Dataset` of tuples of strings.
+    `fit((queries, passages))`, or `(queries, passages, negatives, ...)`, trains with
+    in-batch negatives. `fit((texts, texts))` is unsupervised SimCSE: only dropout makes
+    the two vectors of a text differ. `fit((first, second), similarities)` is
+    Sentence-BERT's regression objective, the mean squared error of the cosine.
+    `compile()` without arguments sets these losses up, with AdamW at 2e-5.
+    `compile(loss=...)` takes other losses: `InBatchNegatives` with its arguments,
+    `GuidedNegatives`, `CoSENT`, `TripletMargin`, `MarginError`, `ScoreDistillation`,
+    `VectorDistillation`, and `Matryoshka` around one of them.
 
     `fit()` takes tuples of lists, or a `tf.data.Dataset` of tuples of strings.
     `fit((queries, passages))`, or `(queries, passages, negatives, ...)`, trains with
@@ -102,8 +113,8 @@ class TextEmbedder(EmbeddingTask):
     `GuidedNegatives`, `CoSENT`, `TripletMargin`, `MarginError`, `ScoreDistillation`,
     `VectorDistillation`, and `Matryoshka` around one of them.
 
-    SimCSE as published has `pooling="cls"`, and a projection to `hidden_dim` by
-    `"tanh"`, which its unsupervised kind drops after training:
+    SimCSE as published has `pooling="cls"` and a projection to `hidden_dim` with
+    `"tanh"`. Its unsupervised form drops the projection after training:
     `projection_in_training_only=True`.
 
     References: [Reimers and Gurevych, 2019](https://arxiv.org/abs/1908.10084), section
@@ -190,7 +201,7 @@ class TextEmbedder(EmbeddingTask):
         return unit(vectors) if self.normalize else vectors
 
     def _pooled(self, inputs, training):
-        """Pool what stands for each sequence, of its tokens' states."""
+        """Pool the states of each sequence's tokens."""
         inputs = dict(inputs)
         starts = inputs.pop("sequence_starts", None)
         states = states_of(self.backbone, inputs, training=training)
@@ -227,7 +238,9 @@ class TextEmbedder(EmbeddingTask):
         config = super()._config_from(preset, backbone)
         saved = preset_checks.read_json(preset, preset_checks.TASK_FILE)
         other = saved and keras.saving.get_registered_object(saved["registered_name"])
-        if hasattr(other, "vector_pooling"):  # that its vectors were trained with
+        if hasattr(
+            other, "vector_pooling"
+        ):  # the prompts with which its vectors were trained
             config["pooling"] = other.vector_pooling(saved["config"])
         return config
 
@@ -266,14 +279,14 @@ class TextEmbedder(EmbeddingTask):
         }
 
     def export_to_sentence_transformers(self, path: Path) -> None:
-        """Write a folder that `SentenceTransformer` loads, and gives the same vectors.
+        """Write a folder from which `SentenceTransformer` gives the same vectors.
 
         Args:
             path: path of the folder to write.
 
         Raises:
             ValueError: without a preprocessor, and as `export_to_transformers`.
-            ImportError: without safetensors, which the `hf` extra has.
+            ImportError: without safetensors, which the `hf` extra installs.
 
         Example:
 

@@ -1,4 +1,4 @@
-"""Texts to embed, and pairs of them with their similarity."""
+"""Make rows of texts to embed, and of tuples of texts with or without labels."""
 
 import contextlib
 import dataclasses
@@ -37,19 +37,19 @@ from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocesso
 from keras_bertfam.types import Model, TFDataset, TFTensor
 
 _SINGLE = (
-    "`x` must be pairs, a tuple of two batches of texts or a list of tuples of two, "
-    "where `y` has their similarities. Received: single texts."
+    "`x` must be pairs if `y` has similarities: a tuple of two batches of texts, or a "
+    "list of tuples of two texts. Received: single texts."
 )
 _ALONE = (
-    "`x` must be tuples of texts where there is no `y`: `(queries, passages)`, "
-    "`(queries, passages, negatives)`, or `(texts, texts)`, which dropout tells "
-    "apart. Received: single texts."
+    "`x` must be tuples of texts if there is no `y`: `(queries, passages)`, "
+    "`(queries, passages, negatives)`, or `(texts, texts)`, whose vectors dropout "
+    "makes different. Received: single texts."
 )
 _TEXTS_AS_LABELS = (
-    "`y` must be numbers. Received: strings. Texts that belong together are one "
+    "`y` must be numbers. Received: strings. Give texts that belong together as one "
     "argument, a tuple: `fit((queries, passages))`."
 )
-# Ids of texts are less, so that float32 holds them.
+# Ids of texts are below this bound, so that float32 holds them.
 _ID_LIMIT = 2**24
 
 
@@ -60,7 +60,8 @@ def text_ids(x: Any) -> TFTensor:
         x: tuple of string tensors `(batch,)`.
 
     Returns:
-        int32 tensor `(batch, len(x))`, of numbers that few other texts have.
+        int32 tensor `(batch, len(x))` of hashes: different texts rarely have equal
+        numbers.
     """
     ids = tf.strings.to_hash_bucket_fast(tf.stack(x, axis=1), _ID_LIMIT)
     return tf.cast(ids, tf.int32)
@@ -76,31 +77,29 @@ def are_texts(spec: Any) -> bool:
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TextEmbedderPreprocessor(PackedPreprocessor):
-    """Makes rows of texts, and of pairs of texts two rows, to be compared.
+    """Makes a row for each text, and for pairs of texts two rows to be compared.
 
     Args:
         tokenizer: a tokenizer layer.
         sequence_length: int. Defaults to `128`.
         **kwargs: `layout`, `buckets`, `seed`, `truncate` and `packed` of
-            `TextClassifierPreprocessor`. The texts of a pair share a row, so packed
-            rows are of `2 * sequence_length` tokens, of tuples of more texts of more.
+            `TextClassifierPreprocessor`. The texts of a tuple share a packed row: for
+            pairs it has `2 * sequence_length` tokens, for tuples of more texts more.
 
     Call arguments:
-        x: string, list of strings or string tensor of shape `(batch,)`; or a
-            tuple of several of them or a list of tuples of strings: a query, what
-            belongs to it, and any number of texts that don't. KerasHub
-            takes a tuple that is the only argument for `(x, y)`: pass `None` as `y`
-            then.
-        y: what the loss of the task learns from: the similarity of each pair, numbers
-            from -1 to 1 of shape `(batch,)`; numbers of another shape for a loss that
-            takes these; or `None`.
+        x: string, list of strings or string tensor of shape `(batch,)`; or a tuple of
+            several of them, or a list of tuples of strings: a query, the passage that
+            belongs to it, and any number of negatives. KerasHub takes a tuple that is
+            the only argument for `(x, y)`: pass `None` as `y` then.
+        y: labels for the task's loss: similarities of pairs, numbers from -1 to 1 of
+            shape `(batch,)`; numbers of the shape that another loss takes; or `None`.
         sample_weight: float tensor of shape `(batch,)`, or `None`.
 
     Returns:
         `x`, `(x, y)` or `(x, y, sample_weight)`, as given. `x` is a dict of
         `token_ids` and `segment_ids`, int32 `(batch, length)`, or `(batch, texts,
-        length)` of tuples, and `padding_mask`, bool of that shape. `dataset` gives
-        tuples without labels ids of their texts, int32 `(batch, texts)`, as `y`.
+        length)` for tuples, and `padding_mask`, bool of that shape. If tuples have no
+        labels, `dataset` gives the ids of their texts, int32 `(batch, texts)`, as `y`.
 
     Raises:
         ValueError: for labels that aren't numbers, or similarities that aren't from -1
@@ -127,10 +126,10 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
         )
 
     def expect_similarities(self, expected: bool) -> None:
-        """Say whether a label of each example is its similarity, from -1 to 1.
+        """Set whether labels must be similarities, from -1 to 1.
 
         Args:
-            expected: bool. `False` for any numbers, as the loss of the task takes.
+            expected: bool. `False` for any numbers that the task's loss takes.
         """
         if expected != self._expects_similarities:
             self._expects_similarities = expected
@@ -138,13 +137,13 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
 
     @contextlib.contextmanager
     def rows_up_to(self, longest: int) -> Iterator[None]:
-        """Lay the texts of a tuple beside each other, in training datasets made within.
+        """Put a tuple's texts into one row in training datasets made in this context.
 
-        A short query is then not padded to the length of its passage.
+        A short query then isn't padded to the length of its passage.
 
         Args:
-            longest: int. How many tokens a row may have. Where tuples may be longer,
-                each text has a row.
+            longest: int. The most tokens in a row. If tuples may be longer, each text
+                gets its own row.
         """
         self._longest_row = longest
         try:
@@ -155,7 +154,7 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
     def features(self, x: Any) -> dict[str, TFTensor]:
         budget = self.sequence_length - self._layout.specials(1)
         columns = tf.nest.flatten(x)
-        # The texts of a tuple are beside each other.
+        # The texts of a tuple are in one row.
         texts = tf.reshape(tf.stack(columns, 1), [-1])
         segments = truncate_pair([self.tokenize(texts)], budget, self.truncate)
         rows = self.lay_out(segments)
@@ -200,14 +199,14 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
         return data.map(lambda x, y, *rest: (x, _as_numbers(y), *rest))
 
     def one_by_one(self, x: Any) -> tuple[TFTensor, int | None]:
-        """Make one batch of all texts of tuples, an example's after the other's.
+        """Put all texts of tuples into one batch, example after example.
 
         Args:
             x: what the call takes, a batch.
 
         Returns:
-            A string tensor, and how many texts each example has; `None` of texts that
-            are alone.
+            A string tensor, and the number of texts of each example; `None` for single
+            texts.
         """
         texts = self._as_batch(x)
         if not isinstance(texts, tuple):
@@ -217,14 +216,14 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
             return tf.reshape(tf.stack(texts, axis=1), [-1]), len(texts)
 
     def of_texts(self, x: Any, sample_weight: Any = None) -> Any:
-        """Make rows of tuples of texts, with the ids of these as `y`.
+        """Make rows of tuples of texts, with the texts' ids as `y`.
 
         Args:
             x: tuple of string tensors `(batch,)`, or lists of strings.
             sample_weight: float tensor `(batch,)` or `None`.
 
         Returns:
-            A tuple of the dict of rows and the ids; and the weights, if given.
+            A tuple of the dict of rows, the ids, and the weights if given.
         """
         texts = self.as_tensors(x)
         with tf.device("CPU:0"):
@@ -238,7 +237,7 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
     def _featurize(self, x, y, sample_weight):
         ids = None
         if y is not None and y.shape.rank == 2 and y.shape[1] == 0:
-            # No labels, as `from_arrays` and `from_dataset` say it.
+            # `from_arrays` and `from_dataset` stand for no labels by this.
             ids, y = text_ids(x), None
         x, y, sample_weight = super()._featurize(x, y, sample_weight)
         return x, y if ids is None else ids, sample_weight
@@ -265,7 +264,7 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
         if buckets is None and "sequence_starts" in example[0]:
             buckets = self._tuple_lengths()
         x, y, sample_weight = super().pad(example, buckets)
-        # Ragged rows that were gathered don't tell how many texts an example has.
+        # Ragged rows lose the static number of texts when they are gathered.
         texts = {
             name: tf.ensure_shape(value, [value.shape[0], self._columns, None])
             for name, value in x.items()
@@ -284,7 +283,7 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
         return self._columns > 1 and self.row_length <= self._longest_row
 
     def _tuples(self, x, y, sample_weight):
-        """Make a row of each tuple, as a packed row of one example is."""
+        """Make one row for each tuple, in the form of a packed row with one example."""
         x = dict(self.as_sequences(x, y, sample_weight))
         y, sample_weight = (x.pop(name) for name in ("y", "sample_weight"))
         column = x.pop("column")
@@ -338,7 +337,7 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SparseEncoderPreprocessor(TextEmbedderPreprocessor):
-    """Makes rows of texts as `TextEmbedderPreprocessor`, one text in each.
+    """Makes rows as `TextEmbedderPreprocessor` does, with one text in each.
 
     Args:
         tokenizer: a tokenizer layer.

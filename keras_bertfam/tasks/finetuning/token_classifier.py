@@ -1,4 +1,4 @@
-"""A label for each word: named entities, parts of speech, chunks."""
+"""Label each word: named entities, parts of speech, chunks."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -39,8 +39,8 @@ class TokenClassifier(LabelledTask, FineTuningTask):
 
     Call `fit()` to train, `tag()` for labels, and `report()` for scores and errors.
 
-    The last block of the backbone computes the first pieces only. Labels, weights
-    and outputs are by word: other pieces have no part in loss and metrics.
+    The last block of the backbone computes only the first pieces. There is one label,
+    weight and output for each word: loss and metrics ignore other pieces.
 
     Args:
         backbone: a backbone.
@@ -49,14 +49,15 @@ class TokenClassifier(LabelledTask, FineTuningTask):
             preprocessed already.
         label_names: sequence of strings or `None`: the classes in order. With
             them, labels may be strings. `None` means the preprocessor's.
-        dropout: float. Dropout rate in the head, which is dropout and dense, or as
-            that of ModernBERT's other tasks.
+        dropout: float. Dropout rate in the head, which is dropout and dense. ModernBERT
+            has the head of its other tasks.
         activation: `None` for logits, or `"softmax"` for probabilities.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
         inputs: dict of tensors: those of the backbone, and `word_positions`, int
-            `(batch, words)`, the positions to label; all of them without.
+            `(batch, words)`, the positions to label. Without it, all positions are
+            labelled.
 
     Returns:
         float32 tensor `(batch, words or length, num_classes)`.
@@ -65,9 +66,9 @@ class TokenClassifier(LabelledTask, FineTuningTask):
         ValueError: for an unknown `activation`, or contradicting classes.
 
     `fit()`, `evaluate()` and `predict()` take lists of lists of words, and lists of
-    lists of labels. `predict()` returns an array as wide as the longest list of
-    words, with zeros where there are none, `tag()` the labels. Sentences of more tokens
-    than a row has are taken in parts. `compile()` without arguments is BERT's
+    lists of labels. `predict()` returns an array as wide as the longest list of words,
+    with zeros after shorter ones; `tag()` returns the labels. A sentence that is too
+    long for a row is split into parts. `compile()` without arguments sets up BERT's
     fine-tuning.
 
     Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section
@@ -167,14 +168,13 @@ class TokenClassifier(LabelledTask, FineTuningTask):
         Args:
             sentences: list of words, or a list of such lists.
             batch_size: int.
-            verbose: that of `keras.Model.predict`; `None` for a progress bar where
-                there is more than a batch.
+            verbose: see `keras.Model.predict`. `None` shows a progress bar if there are
+                several batches.
 
         Returns:
-            For each sentence a list with a tuple `(word, label, probability)` for
-            each word; for a single sentence its list. Labels are numbers where
-            there are no `label_names`. A sentence of more tokens than a row has
-            is labelled in parts.
+            For each sentence a list with a tuple `(word, label, probability)` for each
+            word; for a single sentence, its list. Without `label_names`, labels are
+            numbers. A sentence that is too long for a row is labelled in parts.
 
         Raises:
             ValueError: if the task has no preprocessor, or for what isn't words.
@@ -236,7 +236,7 @@ class TokenClassifier(LabelledTask, FineTuningTask):
         return class_report(title, texts, numbers, probabilities, names, worst, scores)
 
     def _entity_scores(self, sizes, numbers, probabilities):
-        """Measure seqeval's F1, where the labels are such that mark entities."""
+        """Measure seqeval's F1, if the labels mark entities."""
         names = self.label_names or [""]
         if not all(re.fullmatch("O|[BIESLU]-.+", name) for name in names):
             return {}

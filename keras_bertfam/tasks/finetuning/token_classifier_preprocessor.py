@@ -1,4 +1,4 @@
-"""Words with a label each."""
+"""Make rows of words with a label each."""
 
 import itertools
 from collections.abc import Sequence
@@ -36,11 +36,12 @@ from keras_bertfam.types import Model, TFDataset, TFTensor
 class TokenClassifierPreprocessor(WordsPreprocessor):
     """Makes rows of words, which are labelled at their first pieces.
 
-    The task sees each word at its first piece only, so labels, weights and
-    outputs are by word. `dataset()`, and so `fit()` and `evaluate()`, cut sentences
-    that are longer than a row into parts whose words all begin within one; a call
-    makes a row for each sentence, and words beyond its end have weight 0. A word of
-    which the tokenizer leaves nothing becomes a mask token.
+    The task reads the state of each word's first piece, so there is one label, weight
+    and output for each word. `dataset()`, and so `fit()` and `evaluate()`, split a
+    sentence that is longer than a row into parts; every word begins within the row of
+    its part. A call makes one row for each sentence, and words that begin beyond its
+    end have weight 0. A word of which the tokenizer leaves nothing becomes a mask
+    token.
 
     Args:
         tokenizer: a tokenizer layer. Byte-level ones get a space before each word.
@@ -55,21 +56,22 @@ class TokenClassifierPreprocessor(WordsPreprocessor):
     Call arguments:
         x: list of lists of words, a list of words, a ragged string tensor, or a
             dense one `(batch, words)` whose rows are filled up with `""`.
-        y: labels, ints or strings, in the shape of `x`; those of `""` are ignored.
-            -100, also as a string, means that a word has none: its weight is 0.
+        y: labels, ints or strings, in the shape of `x`. Labels of `""` are ignored. A
+            label of -100, also as a string, means that a word has none: its weight is
+            0.
         sample_weight: float tensor of shape `(batch,)` or `(batch, words)`; in
             `fit()` also a list of lists like `y`.
 
     Returns:
-        `x`, or `(x, y, sample_weight)` where labels are given. `x` is a dict of
-        `token_ids` and `segment_ids`, int32 `(batch, length)`, `padding_mask`,
-        bool, `word_positions`, int32 `(batch, words)`, where each word's first
-        piece is, and `word_mask`, bool `(batch, words)`, whether there is one;
-        `y` is int32 and the weights float32 of that shape.
+        `x`, or with labels `(x, y, sample_weight)`. `x` is a dict of `token_ids` and
+        `segment_ids`, int32 `(batch, length)`; `padding_mask`, bool; `word_positions`,
+        int32 `(batch, words)`, the position of each word's first piece; and
+        `word_mask`, bool `(batch, words)`, whether there is a word. `y` is int32 and
+        `sample_weight` float32, both `(batch, words)`.
 
     Raises:
-        ValueError: for empty words, rows with other numbers of labels than words,
-            and what `TextClassifierPreprocessor` refuses.
+        ValueError: for empty words, rows with more or fewer labels than words, and what
+            `TextClassifierPreprocessor` refuses.
 
     Example:
 
@@ -122,15 +124,15 @@ class TokenClassifierPreprocessor(WordsPreprocessor):
     def fitting_parts(
         self, sentences: Sequence[Sequence[str]], whole: bool = False
     ) -> tuple[list[list[str]], list[int]]:
-        """Cut sentences into parts whose words all begin within a row.
+        """Split sentences into parts whose words all begin within a row.
 
         Args:
             sentences: list of lists of words.
-            whole: bool. Whether words must end within it, too.
+            whole: bool. Whether words must also end within the row.
 
         Returns:
-            A tuple of the parts that have words, in order, and for each the number
-            of its sentence.
+            A tuple of the parts that have words, in order, and the number of each
+            part's sentence.
 
         Raises:
             ValueError: for what isn't words, or with `whole` a word of more tokens
@@ -151,8 +153,8 @@ class TokenClassifierPreprocessor(WordsPreprocessor):
         longest = int(np.argmax(sizes))
         if whole and sizes[longest] > self._budget:
             raise ValueError(
-                f"`sentences` must have words of at most {self._budget} tokens, what "
-                "special ones leave of a row. Received in row "
+                f"`sentences` must have words of at most {self._budget} tokens, the "
+                "room that special tokens leave in a row. Received in row "
                 f"{owner_of[longest]}: {flat[longest][:40]!r}, a word of "
                 f"{sizes[longest]}."
             )
@@ -161,32 +163,34 @@ class TokenClassifierPreprocessor(WordsPreprocessor):
         return parts, owner_of[at].tolist()
 
     def _sizes(self, words):
-        """Count the tokens that words have by themselves, at least one."""
+        """Count the tokens of each word, at least one."""
         pieces = self.tokenize(word_prefix(self.tokenizer) + words)
         return tf.maximum(pieces.row_lengths(), 1)
 
     def _begins(self, words, whole):
-        """Find where parts of sentences begin, and the sizes of words, both flat.
+        """Find the words that begin a part, and the sizes of words, as flat tensors.
 
-        A part takes words while there is room, for the first token of one, or with
-        `whole` for all of them.
+        A part takes words while there is room for a word's first token, or with `whole`
+        for all its tokens.
         """
         sizes = words.with_values(tf.cast(self._sizes(words.flat_values), tf.int32))
         columns = tf.transpose(sizes.to_tensor(0))
-        columns = tf.pad(columns, [[0, 1], [0, 0]])  # `scan` wants one
+        columns = tf.pad(columns, [[0, 1], [0, 0]])  # `scan` needs an initial value
 
         def take(state, size):
             used, _ = state
             begins = used + tf.where(whole, size, 1) > self._budget
             return tf.where(begins, 0, used) + size, begins
 
-        full = tf.fill(tf.shape(columns)[1:], self._budget)  # a sentence begins a part
+        full = tf.fill(
+            tf.shape(columns)[1:], self._budget
+        )  # a new sentence begins a new part
         _, begins = tf.scan(take, columns, (full, full > 0))
         given = tf.sequence_mask(words.row_lengths(), tf.shape(columns)[0])
         return ragged.keep(tf.transpose(begins), given), sizes.flat_values
 
     def _cut(self, x, y, sample_weight=None):
-        """Cut a dense batch of sentences to one of their parts."""
+        """Reduce a dense batch of sentences to one part of each."""
         given = tf.not_equal(x, "")
         words, others = ragged.keep_in_matrix(x, given), [of_words(y, given, "y")]
         if sample_weight is not None and sample_weight.shape.rank == 1:
@@ -233,7 +237,7 @@ class TokenClassifierPreprocessor(WordsPreprocessor):
             class_numbers(labels.values, self.num_classes, self.label_names)
         )
 
-    # Rows that share tokens have labels at all of them; weights say where.
+    # Packed rows have a label at every token; weights mark the words.
     max_sequences = None
 
     def as_sequences(
@@ -273,7 +277,7 @@ class TokenClassifierPreprocessor(WordsPreprocessor):
 
 
 _NONE = str(NO_LABEL)
-_TOGETHER = 64  # sentences of a dataset that are cut together
+_TOGETHER = 64  # how many sentences of a dataset are split together
 
 
 def _in_shape_of(words, labels):
@@ -299,7 +303,7 @@ def tag_signatures(
             return tf.reduce_any(given & (place >= done[:, None]))
 
         def next_row(done, probabilities):
-            """Label as many more words of each sentence as a row holds."""
+            """Label the next words of each sentence, as many as a row holds."""
             at = place - done[:, None]
             inputs = preprocessor.encode(tf.where(at >= 0, words, ""))
             outputs = model.probabilities(model(inputs, training=False))

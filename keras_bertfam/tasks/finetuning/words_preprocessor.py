@@ -1,4 +1,4 @@
-"""Rows of words, of which a task sees the first pieces."""
+"""Make rows of words whose first pieces a task reads."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,11 +20,11 @@ BY_WORD = ("word_positions", "word_mask")
 
 
 class WordsPreprocessor(LabelledPreprocessor):
-    """Base of the preprocessors of tasks that label words.
+    """Base class of the preprocessors of tasks that label words.
 
     Args:
         *args: arguments of `LabelledPreprocessor`.
-        **kwargs: other arguments of it.
+        **kwargs: other arguments of `LabelledPreprocessor`.
     """
 
     single_rank = 1
@@ -50,7 +50,7 @@ class WordsPreprocessor(LabelledPreprocessor):
         pieces = _at_least_one(
             self.tokenize(prefix + words.flat_values), stand_in_id(self.tokenizer)
         )
-        # Where the pieces of each word begin, and those of its row.
+        # Where each word's pieces begin, and where its row's pieces begin.
         offsets = tf.cast(pieces.row_splits, tf.int32)
         begins = tf.gather(
             offsets, tf.gather(words.row_starts(), ragged.row_ids(words))
@@ -66,7 +66,7 @@ class WordsPreprocessor(LabelledPreprocessor):
         return {**row, "word_positions": words.with_values(places), "word_mask": inside}
 
     def count_cut(self, given: TFRagged, inside: TFRagged) -> None:
-        """Count sentences with words that don't begin in their rows."""
+        """Count sentences with words that begin beyond their rows."""
         seen = tf.reduce_sum(tf.cast(inside, tf.int64), 1)
         count_cut(seen < given.row_lengths(), "sentences")
 
@@ -90,11 +90,11 @@ class WordsPreprocessor(LabelledPreprocessor):
         return tf.convert_to_tensor(sample_weight)
 
     def batch(self, rows: TFDataset, size: int) -> TFDataset:
-        # Of unequal numbers of words: filled up with "" and 0.
+        # Rows of unequal numbers of words are filled up with "" and 0.
         return rows.padded_batch(size)
 
     def _most(self, words):
-        """Cut off words, or what belongs to them, that can't be in a row at all."""
+        """Cut off the words (or their labels) that can't fit into any row."""
         return words[:, : self.sequence_length]
 
     @as_written
@@ -105,7 +105,8 @@ class WordsPreprocessor(LabelledPreprocessor):
         steps: int | None = None,
         any_length: bool = False,
     ) -> tuple[TFDataset, np.ndarray]:
-        # As wide as the words given, so that batches of outputs can be joined.
+        # The width is that of the given words, so that batches of outputs can be
+        # joined.
         x = self.as_tensors(x)
         width = x.shape[1]
 
@@ -144,12 +145,12 @@ def filled_up(rows: Sequence[Sequence[Any]], blank: Any) -> np.ndarray:
 
 
 def of_words(values: TFTensor, given: TFTensor, name: str) -> TFRagged:
-    """Keep what belongs to words, and not what fills rows up. Works in a graph.
+    """Keep the values of words, and drop those that fill rows up. Works in a graph.
 
     Args:
-        values: tensor `(batch, words)`, perhaps with axes of its own besides.
+        values: tensor `(batch, words)`, possibly with more axes.
         given: bool tensor `(batch, words)`: which words there are.
-        name: str. What `values` are called in the error.
+        name: str. The name of `values` in the error.
 
     Raises:
         tf.errors.InvalidArgumentError: for another shape.
@@ -164,7 +165,7 @@ def of_words(values: TFTensor, given: TFTensor, name: str) -> TFRagged:
 
 
 def _at_least_one(pieces, stand_in):
-    """Put a piece that stands in where words have none."""
+    """Give words without pieces a piece that stands in."""
     empty = tf.equal(pieces.row_lengths(), 0)
     count = tf.reduce_sum(tf.cast(empty, tf.int32))
     return ragged.fill_rows(pieces, empty, tf.fill([count], stand_in))

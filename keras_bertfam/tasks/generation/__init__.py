@@ -1,1 +1,1 @@
-"""Tasks that write texts token by token, and how they do it."""
+"""Tasks that write texts token by token, and their samplers and settings."""

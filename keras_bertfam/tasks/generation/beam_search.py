@@ -1,4 +1,4 @@
-"""Beam search: the likeliest texts, of which those that end are kept aside."""
+"""Search for the likeliest texts with beams; keep the texts that end."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,23 +11,26 @@ from keras_bertfam.tasks.generation.settings import GenerationSettings
 from keras_bertfam.tasks.generation.token_rules import BANNED, apply_rules
 from keras_bertfam.types import Tensor
 
-# Less likely than any text that can be written.
+# A log-probability below that of any text.
 _IMPOSSIBLE = -1e8
 
 
 class BeamSearch(keras_hub.samplers.Sampler):
-    """A search that keeps the best texts of each row, and those of them that ended.
+    """Keep the best unfinished texts of each row, and the best finished ones.
 
-    Each step takes the likeliest continuations of a row's beams. Those that end, by a
-    stop token or for want of room, and are among the best `num_beams`, go to the row's
-    finished texts, of which the best by `log p / length ** length_penalty` are kept; of
-    the others as many go on as there are beams. A row whose beams can't do better is
-    closed: its finished texts stay as they are while others of its batch are written.
-    So is a row whose prompt is longer left as it is until the others have come there.
+    Each step takes the likeliest continuations of a row's beams. A continuation ends at
+    a stop token, or where the row is full. If it is among the best `num_beams`, it
+    becomes one of the row's finished texts, of which the best by `log p / length **
+    length_penalty` are kept. The best continuations that don't end become the new
+    beams.
 
-    With groups each is a search of its own among its beams, one after the other in each
-    step. Tokens that go on in the groups before are less likely by `diversity_penalty`
-    for each beam that has them, which its scores keep.
+    A row is closed when its beams can't do better than its finished texts. These then
+    stay as they are while the other rows of the batch are written. A row with a longer
+    prompt waits until the other rows reach its end.
+
+    Groups of beams search separately, one after the other in each step. A token loses
+    `diversity_penalty` in log-probability for each beam of an earlier group that takes
+    it in this step. The beam's score keeps this loss.
 
     Args:
         num_beams: int.
@@ -64,13 +67,14 @@ class BeamSearch(keras_hub.samplers.Sampler):
         """Write the rows' texts.
 
         Args:
-            following: function of texts `(batch * num_beams, length)`, a cache of as
-                many rows and an index, which gives the logits of the token there, what
-                isn't read, and the cache.
-            prompt: int32 tensor `(batch, length)` of prompts, with -1 after them.
-            cache: nested structure of tensors `(batch, ...)`, of the tokens before
+            following: function of texts `(batch * num_beams, length)`, a cache with as
+                many rows, and an index. It returns the logits of the token at the
+                index, something that isn't read, and the new cache.
+            prompt: int32 tensor `(batch, length)`, the prompts, filled up with -1.
+            cache: nested structure of tensors `(batch, ...)`, for the tokens before
                 `index`.
-            index: int32 scalar, where writing begins: at most the shortest prompt.
+            index: int32 scalar, where writing begins: at most the length of the
+                shortest prompt.
             starts: int32 tensor `(batch,)`, the prompts' lengths.
             stop: int32 tensor `(batch, count)`, see `apply_rules`, or `None`.
             model: the task, for the loop that the backend compiles.
@@ -79,8 +83,9 @@ class BeamSearch(keras_hub.samplers.Sampler):
 
         Returns:
             The finished texts, the best first, int32 `(batch, num_beams, length)`, and
-            their scores, float32 `(batch, num_beams)`. Where there are fewer, it is
-            the prompt with a score of -1e9. What follows a text is arbitrary.
+            their scores, float32 `(batch, num_beams)`. If a row has fewer texts, the
+            rest are its prompt with a score of -1e9. Tokens after a text's end are
+            arbitrary.
         """
         count, length, settings = self.num_beams, prompt.shape[1], self.settings
         groups = settings.num_beam_groups
@@ -111,11 +116,11 @@ class BeamSearch(keras_hub.samplers.Sampler):
             return ops.any(open_rows)
 
         def of_group(texts, index, found, scores, done, done_scores, open_rows, first):
-            """Make a step of the beams from `first`: what they become, and by which."""
+            """Make a step of a group's beams, which begin at `first`."""
             begun = index >= starts  # (batch, 1): no longer in the prompt
             size = found.shape[-1]
             found = found + ops.expand_dims(scores, 2)
-            # So many that there are enough if all beams' best tokens are stop tokens.
+            # Enough candidates even if the best tokens of all beams are stop tokens.
             ending = 0 if stop is None else stop.shape[1]
             most = min((1 + ending) * width, width * size)
             best, places = _best(ops.reshape(found, (-1, width * size)), most)
@@ -125,8 +130,9 @@ class BeamSearch(keras_hub.samplers.Sampler):
                 stops = stops | (tokens == stop[:, k : k + 1])
             ends = stops | (index + 1 >= most_tokens)
 
-            # Those that end now, if they are among the first, beside those that have.
-            # A mask, as XLA finds the largest by a sort if a part of them is cut out.
+            # Candidates that end now, if they are among the first, join the finished
+            # texts. A mask selects them: XLA would sort everything if a part were cut
+            # out.
             kept = ends & (best > _IMPOSSIBLE) & begun & open_rows
             kept = kept & (ops.arange(most, dtype="int32") < width)
             final = over_length(best, index + 1 - starts)
@@ -140,7 +146,8 @@ class BeamSearch(keras_hub.samplers.Sampler):
                 ops.concatenate([done, ended], 1), ops.expand_dims(order, 2), axis=1
             )
 
-            # Those that go on. Within a prompt every beam does, with its next token.
+            # Candidates that continue. Within a prompt every beam continues with the
+            # prompt's next token.
             best, order = _best(ops.where(stops, BANNED, best), width)
             parents, tokens = (
                 ops.take_along_axis(x, order, axis=1) for x in (parents, tokens)
@@ -190,7 +197,7 @@ class BeamSearch(keras_hub.samplers.Sampler):
                 if group + 1 < groups:
                     new = ops.one_hot(parts[-1][1], size, dtype="float32")
                     new = ops.sum(new, axis=1, keepdims=True)
-                    # What is closed says nothing any more.
+                    # A closed group doesn't count for the groups after it.
                     still = ops.expand_dims(open_rows[:, group : group + 1], 2)
                     said = said + ops.where(still, new, 0.0)
             parents, tokens, scores, done, done_scores, open_rows = (
@@ -207,7 +214,7 @@ class BeamSearch(keras_hub.samplers.Sampler):
 
         texts = beams(prompt)
         open_rows = ops.repeat(starts < length, groups, axis=1)
-        # A group's beams are copies at first.
+        # A group's beams are copies of the prompt at first.
         scores = ops.where(numbers % width == 0, 0.0, BANNED)
         scores = ops.where(starts < length, scores, BANNED)
         done = ops.reshape(texts, (-1, count, length))
@@ -228,8 +235,8 @@ class BeamSearch(keras_hub.samplers.Sampler):
 
 
 def _best(scores, count):
-    """Find the `count` best of each row, the first of equals, and their places."""
+    """Find the `count` best of each row and their places; of equals, the first."""
     best, places = ops.top_k(scores, count)
-    # TensorFlow forgets how many there are.
+    # TensorFlow loses the static size.
     best, places = (ops.reshape(x, (-1, count)) for x in (best, places))
     return best, ops.cast(places, "int32")

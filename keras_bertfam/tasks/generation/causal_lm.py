@@ -1,4 +1,4 @@
-"""Language modelling from left to right."""
+"""Model language from left to right."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,8 +29,8 @@ class CausalLM(LanguageModel):
     Call `fit()` to train, `generate()` to write texts, and `from_teacher()` for a
     smaller model to distil into.
 
-    Besides GPT's backbones these are all encoders made with `causal=True`: BERT's is
-    the left-to-right model of its paper's ablation.
+    Causal backbones are GPT's, and every encoder made with `causal=True`. A causal BERT
+    is the left-to-right model of its paper's ablation.
 
     Args:
         backbone: a `keras_bertfam.models.DecoderBackbone`, or `EncoderBackbone` with
@@ -44,20 +44,21 @@ class CausalLM(LanguageModel):
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
-        inputs: dict of tensors, those of the backbone: `token_ids`, and if wanted
+        inputs: dict of tensors, those of the backbone: `token_ids`, and optionally
             `padding_mask`, `position_ids`, `sequence_ids` and `prefix_mask`.
 
     Returns:
-        float32 tensor of shape `(batch, length, vocabulary_size)`, the logits of the
-        token after each.
+        float32 tensor of shape `(batch, length, vocabulary_size)`: at each position,
+        the logits of the next token.
 
-    `fit()` takes dicts of these inputs, targets of the shape of `token_ids`, which are
-    the tokens after them, and weights that are 0 where there is none, as of a prefix.
-    `compile()` without arguments is the training of the backbone's family, see
+    `fit()` takes dicts of these inputs; targets of the shape of `token_ids`, the next
+    tokens; and weights, which are 0 where there is no target, such as in a prefix.
+    `compile()` without arguments sets up the training of the backbone's family, see
     `recipe()`.
 
     Raises:
-        ValueError: for a backbone whose tokens see those that they are to predict.
+        ValueError: for a backbone that isn't causal: its tokens would see those that
+            they predict.
 
     References: Radford et al., 2018, section 3.1; ablation:
     [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 5.1.
@@ -85,7 +86,7 @@ class CausalLM(LanguageModel):
     ) -> None:
         if not getattr(backbone, "causal", False):
             raise ValueError(
-                "`backbone` must be causal, or its tokens see those that they are to "
+                "`backbone` must be causal: otherwise tokens see those that they "
                 f"predict. Expected: causal=True. Received: {type(backbone).__name__} "
                 "with causal=False."
             )
@@ -107,40 +108,41 @@ class CausalLM(LanguageModel):
         stop_token_ids: Any = "auto",
         settings: GenerationSettings | Mapping[str, Any] | None = None,
     ) -> Any:
-        """Go on with texts.
+        """Continue texts.
 
-        What is known of tokens that were read is kept, and the loop over the tokens is
-        compiled, anew for each `max_length`, number of texts, sampler and settings.
-        What becomes of a prompt doesn't depend on the others, but for random numbers.
+        Keys and values of tokens that were read are kept. The loop over the tokens is
+        compiled, anew for each `max_length`, number of texts, sampler and settings. A
+        prompt's text doesn't depend on the other prompts, except through random
+        numbers.
 
         Args:
             inputs: a string, a list of strings, also as bytes or a tensor, or ids:
                 lists or an array, or a dict of the arrays `token_ids` and
                 `padding_mask`. Lengths may differ.
-            max_length: int. Tokens of a text, the prompt's included; by default as
-                the task's `generation` says.
-            sampler: by default as the task's `generation` says, or `"greedy"`;
-                `"greedy"`, `"top_k"`, `"top_p"`, `"random"`, `"beam"`,
+            max_length: int. The most tokens of a text, its prompt included. Defaults to
+                the value of the task's `generation`.
+            sampler: `"greedy"`, `"top_k"`, `"top_p"`, `"random"`, `"beam"`,
                 `"contrastive"`, or one of `keras_hub.samplers`, with a `seed` for
-                texts that are the same again. A beam search is that of `transformers`.
-            stop_token_ids: sequence of ids that end a text, a sequence of them for
-                each text, or `None`. `"auto"` is what the task's `generation` says, or
-                the end token of the preprocessor's tokenizer, and none without one.
-            settings: `GenerationSettings`, what texts may be and how many are given; or
-                a dict of its arguments, in place of those of the task's `generation`;
-                `None` for these.
+                reproducible texts. Defaults to the task's `generation`, or else to
+                `"greedy"`. A beam search works as in `transformers`.
+            stop_token_ids: sequence of ids that end a text, a sequence of them for each
+                text, or `None`. `"auto"` takes those of the task's `generation`, or
+                else the end token of the preprocessor's tokenizer, if there is one.
+            settings: `GenerationSettings`: rules for texts, and how many are returned.
+                Or a dict of some of its arguments, which replace those of the task's
+                `generation`. `None` keeps those of `generation`.
 
         Returns:
-            What `inputs` were with what follows: a string, a list of strings, or a list
-            of lists of ids, which end with a stop token or are `max_length` long. If
-            the settings say so, it is a list of these for each text, and a tuple of
-            that and the scores.
+            The inputs with their continuations: a string, a list of strings, or a list
+            of lists of ids. Ids end with a stop token or are `max_length` long. If the
+            settings ask for several texts, there is a list of them for each input; if
+            they ask for scores, the result is a tuple of texts and scores.
 
         Raises:
-            ValueError: for an empty prompt, one that leaves no token to write, a
-                `max_length` beyond the positions or the settings' `max_tokens`,
-                strings without a preprocessor, settings that the sampler can't
-                follow, or a backbone without `empty_cache`.
+            ValueError: for an empty prompt, a prompt that leaves no room, a
+                `max_length` beyond the positions or the settings' `max_tokens`, strings
+                without a preprocessor, settings that the sampler can't follow, or a
+                backbone without `empty_cache`.
 
         Example:
 
@@ -157,7 +159,7 @@ class CausalLM(LanguageModel):
         )
 
     def text_writer(self, inputs: dict[str, Tensor]) -> TextWriter:
-        """Give what writes a text: the backbone itself, and no context."""
+        """Make the `TextWriter`: the backbone itself, without context."""
         return TextWriter(checked_decoder(self.backbone), {}, logits_by(self.head))
 
     @classmethod
@@ -166,12 +168,12 @@ class CausalLM(LanguageModel):
     ) -> "CausalLM":
         """Build a student that begins with layers of a teacher, as DistilGPT2 does.
 
-        It has the teacher's tables, its last norm, and the given layers.
+        It has the teacher's embedding tables, its last norm, and the chosen layers.
 
         Args:
             teacher: `CausalLM`.
-            layers: sequence of ints, the teacher's layers to take; see
-                `teacher_layers` for the default.
+            layers: sequence of ints, the teacher's layers to copy; see `teacher_layers`
+                for the default.
             **kwargs: arguments of the backbone to override, such as `dropout`.
 
         Returns:

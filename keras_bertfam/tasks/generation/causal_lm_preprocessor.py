@@ -1,4 +1,4 @@
-"""Raw text, or prompts and answers, to rows whose targets are the next tokens."""
+"""Turn raw text, or prompts and answers, into rows with the next tokens as targets."""
 
 import dataclasses
 from typing import Any
@@ -31,36 +31,37 @@ from keras_bertfam.types import Config, TFRagged, TFTensor, Tokenizer
 class CausalLMPreprocessor(PackingPreprocessor):
     """Makes rows of text and their next tokens, for `CausalLM`, and encodes prompts.
 
-    By default documents are one stream, each followed by the end token, and cut into
-    full rows. With `packing="best_fit"` each document is a text of its own, between
-    start and end token, cut where it is longer than a row, and rows hold as many as
-    fit. Called on strings, the preprocessor makes a row of each.
+    By default documents form one stream, each followed by the end token, and the stream
+    is cut into full rows. With `packing="best_fit"` each document is a sequence of its
+    own between start and end token; it is cut if it is longer than a row, and rows hold
+    as many sequences as fit. Called on strings, the preprocessor makes one row for
+    each.
 
-    Prompts with answers, what `datasets.mixture` gives or a tuple of two lists, take
-    the place of documents in `dataset`, too. They are one to a row, of which the
-    answer's tokens and the end token are predicted alone. Between both is a space,
-    unless the prompt ends with white space. What doesn't fit is cut off the beginning
-    of the prompt.
+    `dataset` also takes prompts with answers in place of documents: the result of
+    `datasets.mixture`, or a tuple of two lists. A row has one pair, of which only the
+    answer's tokens and the end token are predicted. A space is put between prompt and
+    answer, unless the prompt ends with white space. If a pair is too long, the prompt
+    loses its beginning.
 
     Args:
         tokenizer: a tokenizer layer, such as `GPT2Tokenizer`.
         sequence_length: int. Tokens in a row. Defaults to `128`.
-        sequence_ids: bool. Whether rows tell their documents apart, so that attention
-            doesn't leak between them and no document is predicted by another;
-            `packing="best_fit"` always does. Defaults to `False`.
+        sequence_ids: bool. Whether rows have `sequence_ids`, so that tokens attend only
+            to their own document and no document is predicted from another. Rows of
+            `packing="best_fit"` always have them. Defaults to `False`.
         seed: int. Decides every order. Defaults to `0`.
 
     Call arguments:
-        x: string, list of strings or string tensor of shape `(batch,)`: texts, or with
-            `y` prompts.
+        x: string, list of strings or string tensor of shape `(batch,)`: texts; with
+            `y`, prompts.
         y: answers to the prompts, as `x`, or `None`.
         sample_weight: with `y` numbers, one for each pair, or `None`.
 
     Returns:
         `(x, y, sample_weight)`: a dict of `token_ids`, int32 `(batch, length)`, and
-        `padding_mask`, bool, and with packed texts or `sequence_ids` of `sequence_ids`,
-        int32; the next tokens, int32 `(batch, length)`; and float32 weights, 1 for a
-        target and 0 for none.
+        `padding_mask`, bool, and for packed texts or `sequence_ids=True` also
+        `sequence_ids`, int32; the next tokens, int32 `(batch, length)`; and float32
+        weights, 1 for a target and 0 for none.
 
     Example:
 
@@ -135,10 +136,10 @@ class CausalLMPreprocessor(PackingPreprocessor):
             value = getattr(options, field.name)
             if field.name not in plain and value != field.default:
                 raise ValueError(
-                    f"`{field.name}` must be left out for prompts with answers, which "
-                    f"are one to a row. Received: {field.name}={value!r}."
+                    f"`{field.name}` must be left out for prompts with answers: each "
+                    f"row has one pair. Received: {field.name}={value!r}."
                 )
-        if options.training:  # a corpus that came before had its own
+        if options.training:  # an earlier corpus may have set others
             self.position.batches = None
         chosen = {name: getattr(options, name) for name in plain}
         return pair_batches(self, pairs, self._answered, **chosen)
@@ -148,7 +149,7 @@ class CausalLMPreprocessor(PackingPreprocessor):
         return self.tokenizer.pad_token_id
 
     def _answered(self, pairs):
-        """Lay prompts with answers out, the answers' tokens as targets."""
+        """Lay out prompts with answers; the answers' tokens are the targets."""
         length = self.sequence_length + 1
         prompts, answers = (
             to_utf8(pairs[f"{side}_text"]) for side in ("encoder", "decoder")
@@ -178,10 +179,10 @@ class CausalLMPreprocessor(PackingPreprocessor):
     def generate_preprocess(
         self, x: Any, sequence_length: int | None = None
     ) -> dict[str, TFTensor]:
-        """Encode prompts, with padding where text is to be written. In a graph too.
+        """Encode prompts, with padding as room for text. Works in a graph.
 
-        A prompt begins with the start token, unless that is the end token as well, as
-        GPT-2's: then only an empty prompt does, since there is nothing else to go on
+        A prompt begins with the start token. If start and end token are the same, as
+        for GPT-2, only an empty prompt gets it, since it has no other token to start
         from.
 
         Args:
@@ -194,8 +195,8 @@ class CausalLMPreprocessor(PackingPreprocessor):
             `padding_mask`, bool of that shape; without the batch axis for a string.
 
         Raises:
-            ValueError: for what isn't strings, or a prompt that leaves no room; in a
-                graph the latter is a `tf.errors.InvalidArgumentError`.
+            ValueError: for inputs that aren't strings, or a prompt that leaves no room.
+                In a graph the latter is a `tf.errors.InvalidArgumentError`.
         """
         with tf.device("CPU:0"):
             texts = as_strings(x)
@@ -211,12 +212,12 @@ class CausalLMPreprocessor(PackingPreprocessor):
         return {"token_ids": ids, "padding_mask": inside}, longest
 
     def _begun(self, texts: TFTensor, room: TFTensor | None = None) -> TFRagged:
-        """Tokenize prompts behind the start token, those for whom there is one.
+        """Tokenise prompts, and put the start token before those that get one.
 
         Args:
             texts: string tensor `(batch,)`.
-            room: int64 tensor `(batch,)`, how many tokens each may have; what doesn't
-                fit is cut off the beginning. `None` for any number.
+            room: int64 tensor `(batch,)`, the most tokens of each; longer prompts lose
+                their beginning. `None` for any number.
         """
         tokens = tokenize(self.tokenizer, texts)
         start = text_start_id(self.tokenizer)
@@ -239,7 +240,7 @@ class CausalLMPreprocessor(PackingPreprocessor):
         return ragged.concat([special, tokens])
 
     def generate_postprocess(self, x: dict[str, Any]) -> Any:
-        """Decode rows, without padding and special tokens. In a graph too.
+        """Decode rows, without padding and special tokens. Works in a graph.
 
         Args:
             x: dict of `token_ids`, ints `(batch, length)`, and `padding_mask`.

@@ -1,4 +1,4 @@
-"""What is compiled once: functions by their kind, and steps of a loop as graphs."""
+"""Compile functions once for each kind, and steps of a loop as graphs."""
 
 import copy
 import json
@@ -10,9 +10,9 @@ import keras
 from keras_bertfam.tasks.generation.settings import GenerationSettings
 from keras_bertfam.types import Tensor
 
-# A step is traced once for arguments of these shapes.
+# A step is traced once for each combination of shapes.
 Graphs = dict[tuple, Callable[..., Any]]
-# By what an operation's numbers are changed, and not what is computed.
+# Settings that change an operation's numbers, but not which operations there are.
 _OF_SAMPLERS = ("temperature", "p", "alpha")
 _OF_SETTINGS = (
     "repetition_penalty",
@@ -21,15 +21,16 @@ _OF_SETTINGS = (
     "min_length",
     "min_new_tokens",
 )
-# Values with which something isn't computed at all.
+# Values that switch an operation off.
 _OFF = {"repetition_penalty": 1, "diversity_penalty": 0}
 _OFF |= {"min_length": 0, "min_new_tokens": 0}
 
 
 def kind_of(sampler: Any, settings: GenerationSettings) -> Hashable:
-    """Make the key of the function that writes with a sampler and settings.
+    """Make the key of the compiled function for a sampler and settings.
 
-    Those that differ only in numbers that the function is given have one key.
+    Samplers and settings that differ only in numbers, which are arguments of the
+    function, share a key.
 
     Args:
         sampler: `keras_hub.samplers.Sampler`.
@@ -40,7 +41,7 @@ def kind_of(sampler: Any, settings: GenerationSettings) -> Hashable:
         config |= dict.fromkeys(_of_sampler(sampler))
         known: Hashable = type(sampler), json.dumps(config, sort_keys=True)
     else:
-        known = id(sampler)  # its config may not say all
+        known = id(sampler)  # its config may not hold everything
     given = numbers_of(sampler, settings)
     on = frozenset(name for name in _OF_SETTINGS if name in given)
     usual = {name: getattr(GenerationSettings, name) for name in _OF_SETTINGS}
@@ -48,7 +49,7 @@ def kind_of(sampler: Any, settings: GenerationSettings) -> Hashable:
 
 
 def numbers_of(sampler: Any, settings: GenerationSettings) -> dict[str, float | int]:
-    """Collect the numbers that a compiled function is given, by their names."""
+    """Collect the numbers that are arguments of a compiled function, by name."""
     of_settings = {
         name: getattr(settings, name)
         for name in _OF_SETTINGS
@@ -62,7 +63,7 @@ def with_numbers(
 ) -> tuple[Any, GenerationSettings]:
     """Copy a sampler and settings, with tensors for their numbers.
 
-    The sampler's random numbers are those of the one that is given.
+    The copy draws the given sampler's random numbers.
     """
     sampler, settings = copy.copy(sampler), copy.copy(settings)
     for name, value in numbers.items():
@@ -74,7 +75,7 @@ def with_numbers(
 
 
 def is_known_as(value: Any, number: float | None) -> bool:
-    """Tell whether a value is a number, not a tensor, and a certain one."""
+    """Tell whether a value is this number, and not a tensor."""
     return isinstance(value, float | int) and value == number
 
 
@@ -86,18 +87,17 @@ def _of_sampler(sampler):
 
 
 def as_graph(step: Callable[..., Any], arguments: tuple, known: Graphs) -> Any:
-    """Trace a step for arguments like these, to go without the Python of its layers.
+    """Trace a step for such arguments, so that its layers' Python code isn't run again.
 
     Args:
         step: function of tensors and nested structures of them.
-        arguments: tuple of what it is called with.
-        known: dict of the graphs that were made of the same step, to which a new one
-            is added.
+        arguments: tuple of the arguments of a call.
+        known: dict of the step's graphs so far; a new one is added to it.
 
     Returns:
-        A function of the same arguments: under PyTorch, where a layer's call costs
-        several times what it computes for a single token, its operations. Elsewhere
-        the loop is compiled, and `step` is returned as it is.
+        A function of the same arguments. Under PyTorch it runs only the step's
+        operations: for a single token, calling a layer costs several times its
+        computation. Other backends compile the loop, and get `step` itself.
     """
     if keras.backend.backend() != "torch":
         return step

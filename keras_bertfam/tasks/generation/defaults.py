@@ -1,4 +1,4 @@
-"""What `generate()` does unless it is told: a `generation_config.json`'s values."""
+"""Read the defaults of `generate()` from the values of a `generation_config.json`."""
 
 import dataclasses
 import types
@@ -11,10 +11,10 @@ from keras_bertfam.presets.checkpoints.generation_keys import USED, checked_sett
 from keras_bertfam.tasks.generation.settings import GenerationSettings
 from keras_bertfam.types import Config, Model
 
-# What `transformers` samples from where it isn't said.
+# The default of `transformers` for the number of tokens to sample from.
 _TOP_K = 50
 _FIELDS = {field.name for field in dataclasses.fields(GenerationSettings)}
-# What isn't read without beams, and then needn't fit them.
+# Settings that only beams read; without beams they needn't be consistent.
 _OF_GROUPS = {"num_beam_groups", "diversity_penalty"}
 _PLACED = ("forced_bos_token_id", "forced_eos_token_id", "decoder_start_token_id")
 
@@ -29,7 +29,7 @@ def checked_generation(
         vocabulary_size: int.
 
     Raises:
-        ValueError: for keys that aren't known, or values that can't be.
+        ValueError: for unknown keys or impossible values.
     """
     values = dict(generation or {})
     unknown = [*values.keys() - USED.keys()]
@@ -53,19 +53,19 @@ def checked_generation(
 
 
 def generation_config(task: Model) -> Config:
-    """Give what a task's config has of its `generation`: nothing if it's empty."""
+    """Give the part of a task's config for its `generation`; empty if there is none."""
     return {"generation": {**task.generation}} if task.generation else {}
 
 
 def default_settings(
     generation: Mapping[str, Any], goes_on: bool = True
 ) -> GenerationSettings:
-    """Make the settings that a task's `generation` comes to.
+    """Make the settings from a task's `generation`.
 
     Args:
         generation: dict, see `checked_generation`.
-        goes_on: bool. Whether texts go on from prompts, of which those of several
-            tokens have a first one already.
+        goes_on: bool. Whether texts continue prompts. A prompt of several tokens
+            already has a first token.
     """
     alone = generation.get("num_beams", 1) == 1
     fields = _FIELDS - {"num_beams", *_OF_GROUPS} if alone else _FIELDS
@@ -83,10 +83,10 @@ def default_settings(
 def merged(
     settings: GenerationSettings | Mapping[str, Any] | None, usual: GenerationSettings
 ) -> GenerationSettings:
-    """Merge settings that are given with those by default.
+    """Merge given settings with the default ones.
 
     Raises:
-        TypeError: for what is no setting.
+        TypeError: for an unknown setting.
     """
     if isinstance(settings, Mapping):
         return usual.replace(**settings)
@@ -94,17 +94,17 @@ def merged(
 
 
 def default_sampler(generation: Mapping[str, Any]) -> Any:
-    """Make the sampler that a task's `generation` comes to.
+    """Make the sampler from a task's `generation`.
 
     Raises:
-        ValueError: for beams whose tokens are drawn.
+        ValueError: for several beams with tokens that are drawn.
     """
     beams = generation.get("num_beams", 1) > 1
     if not generation.get("do_sample"):
         return "beam" if beams else "greedy"
     if beams:
         raise ValueError(
-            "`generation` must have `num_beams` 1 where tokens are drawn. Received: "
+            "`generation` must have `num_beams` 1 if tokens are drawn. Received: "
             f"do_sample=True and num_beams={generation['num_beams']}."
         )
     samplers = keras_hub.samplers
@@ -118,21 +118,21 @@ def default_sampler(generation: Mapping[str, Any]) -> Any:
 
 
 def default_length(generation: Mapping[str, Any], begun: int) -> int:
-    """Say how long texts are that begin with so many tokens.
+    """Give the default length of texts that begin with `begun` tokens.
 
     Raises:
-        ValueError: if nothing says so.
+        ValueError: if `generation` has no length.
     """
     if "max_new_tokens" in generation:
         return begun + int(generation["max_new_tokens"])
     if "max_length" in generation:
         return int(generation["max_length"])
     raise ValueError(
-        "`max_length` must be given where the task's `generation` doesn't say it. "
-        "Received: None."
+        "`max_length` must be given if the task's `generation` has none. Received: "
+        "None."
     )
 
 
 def as_ids(value: Any) -> list[int] | None:
-    """Make a list of ids, of which there may be one; `None` for `None`."""
+    """Make a list of an id or of several; `None` stays `None`."""
     return [value] if isinstance(value, int) else value

@@ -1,4 +1,4 @@
-"""Raw text to inputs and targets of a denoising objective."""
+"""Turn raw text into inputs and targets of a denoising objective."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,35 +29,36 @@ _SIGNS = "Ġ▁#"
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class DenoisingPreprocessor(PromptingPreprocessor, PackingPreprocessor):
-    """Makes inputs and targets of text, by a denoising objective, for `TextToText`.
+    """Makes inputs and targets for `TextToText` from text, by a denoising objective.
 
-    `dataset` cuts documents into rows and corrupts them anew in each pass, for `fit`.
-    Called on strings, the preprocessor corrupts them one per row, by a function of the
-    batch's ids and `seed` alone; `generate_preprocess` encodes them as they are, with
-    mask tokens and sentinels in them. A text that is too short to be corrupted passes
-    through, and an empty one makes no row of the dataset.
+    `dataset` cuts documents into rows for `fit`, and corrupts them anew in each epoch.
+    Called on strings, the preprocessor corrupts each in a row of its own; the
+    corruption depends only on the batch's ids and `seed`. `generate_preprocess` encodes
+    strings without corruption; they may contain mask tokens and sentinels. A text that
+    is too short to be corrupted stays as it is. An empty text gives no row of a
+    dataset.
 
-    By default documents are one stream, cut into rows of as many tokens as fill the
-    inputs. With `packing="best_fit"` each document is a text of its own, cut where it
-    is longer than that, and inputs and targets of several share rows. Any objective
-    goes with any tokenizer that has what it needs.
+    By default documents form one stream, which is cut into rows that fill the inputs.
+    With `packing="best_fit"` each document is a sequence of its own; it is cut if it is
+    too long, and inputs and targets of several sequences share rows. Every objective
+    works with every tokenizer that has the tokens it needs.
 
     Args:
-        tokenizer: a tokenizer layer: with sentinels, such as
-            `keras_bertfam.tokenizers.T5Tokenizer`, for objectives that use them; with
-            a mask token, such as `keras_bertfam.tokenizers.BartTokenizer`, or sentinels
-            for those that mask.
+        tokenizer: a tokenizer layer. Objectives that use sentinels need a tokenizer
+            with sentinels, such as `keras_bertfam.tokenizers.T5Tokenizer`. Objectives
+            that mask need one with a mask token, such as
+            `keras_bertfam.tokenizers.BartTokenizer`, or with sentinels.
         sequence_length: int. Tokens of the inputs, special ones included. Defaults
             to `128`.
         objective: a `DenoisingObjective`, its config or its name, or a list of BART's
             noises; see `DenoiseTokens`. Defaults to `"random_spans"`, T5's.
         target_length: int or `None`. Tokens of the targets, special ones included.
-            Defaults to what the objective needs for a text that fills the inputs. Many
-            short ones in a row need more, for their sentinels and end tokens, and else
-            leave inputs unfilled.
-        decoder_start_token_id: int or `None`. What the decoder's inputs begin with.
-            Defaults to the end token, as in BART, or to padding where texts have no
-            start token, as in T5.
+            Defaults to the length that the objective needs for a text that fills the
+            inputs. Rows with many short texts need more, for their sentinels and end
+            tokens; otherwise inputs stay partly empty.
+        decoder_start_token_id: int or `None`. The first token of the decoder's inputs.
+            Defaults to the end token, as in BART, or to padding if texts have no start
+            token, as in T5.
         seed: int. Decides every order and corruption. Defaults to `0`.
 
     Call arguments:
@@ -73,8 +74,8 @@ class DenoisingPreprocessor(PromptingPreprocessor, PackingPreprocessor):
         `decoder_sequence_ids`, int32.
 
     Raises:
-        ValueError: for an argument out of its range, an objective that is unknown, or
-            a tokenizer that lacks what it needs.
+        ValueError: for an argument out of its range, an unknown objective, or a
+            tokenizer without the tokens that the objective needs.
 
     Example:
 

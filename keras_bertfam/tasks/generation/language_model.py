@@ -1,4 +1,4 @@
-"""What tasks that write texts token by token have in common: head, loss, defaults."""
+"""Share code among tasks that write texts token by token: head, loss, defaults."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,12 +28,12 @@ from keras_bertfam.types import Config, Model, Tensor
 class LanguageModelCrossentropy(MaskedCrossentropy):
     """`MaskedCrossentropy` with T5's z-loss and label smoothing.
 
-    With `Z` the sum of the exponentials of a token's logits, and `s` the label
-    smoothing, a token's loss is `(1 - s) * -log p(target) + s * mean(-log p)`, and
-    `z_loss * log(Z) ** 2` besides, which keeps logits from drifting.
+    A token's loss is `(1 - s) * -log p(target) + s * mean(-log p) + z_loss * log(Z) **
+    2`, where `s` is the label smoothing and `Z` the sum of the exponentials of the
+    token's logits. The last term keeps logits from drifting.
 
-    T5's released code divides by all positions, padding included; here, as everywhere,
-    the divisor is the sum of the weights.
+    The sum over tokens is divided by the sum of the weights, as everywhere in this
+    library. T5's released code divides by the number of positions, padding included.
 
     Args:
         z_loss: float, not negative.
@@ -98,18 +98,18 @@ class LanguageModelCrossentropy(MaskedCrossentropy):
 
 
 class LanguageModel(PretrainingTask):
-    """Base of the tasks whose targets are the tokens that follow.
+    """Base class of the tasks whose targets are the next tokens.
 
     Args:
         backbone: a backbone with a token embedding.
-        preprocessor: what makes batches of texts, or `None`.
+        preprocessor: makes batches from texts; or `None`.
         z_loss: float or `None`, see `LanguageModelCrossentropy`; `None` for that of the
             recipe.
         label_smoothing: float, see `LanguageModelCrossentropy`.
-        generation: dict or `None`. What `generate()` does unless it is told: keys and
-            values of a `generation_config.json` of `transformers`, such as
-            `{"num_beams": 4, "max_new_tokens": 60, "forced_bos_token_id": 0}`. It is
-            read from the folders of `transformers`, and written there.
+        generation: dict or `None`. Defaults of `generate()`: keys and values of a
+            `generation_config.json` of `transformers`, such as `{"num_beams": 4,
+            "max_new_tokens": 60, "forced_bos_token_id": 0}`. It is read from folders of
+            `transformers`, and written to them.
         **kwargs: arguments of `keras.Model`.
     """
 

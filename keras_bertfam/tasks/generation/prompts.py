@@ -1,4 +1,4 @@
-"""What texts are written from, and what is given back: strings or rows of tokens."""
+"""Turn prompts into rows of tokens, and written tokens into the results."""
 
 import re
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from keras_bertfam.tasks.generation.defaults import as_ids
 from keras_bertfam.tasks.generation.settings import GenerationSettings
 from keras_bertfam.types import Model, Tokenizer
 
-# Prompts are read in so many tokens at a time: lengths are few, and compiled once.
+# Lengths of prompts are rounded up to multiples of this, so that few are compiled.
 _STEP = 16
-# Fills rows of stop tokens: no token, and not what `generation.UNWRITTEN` is.
+# Fills rows of stop tokens. It differs from every token and from `UNWRITTEN`.
 _NO_STOP = -2
 
 
 def padded_width(length: int, most: int | None) -> int:
-    """Round a length up to one of few, so that few are compiled."""
+    """Round a length up, so that few lengths are compiled."""
     width = -(-length // _STEP) * _STEP
     return width if most is None else max(length, min(width, most))
 
@@ -25,12 +25,12 @@ def padded_width(length: int, most: int | None) -> int:
 def check_rows(
     rows: Sequence[Sequence[int]], vocabulary_size: int, most: int | None = None
 ) -> None:
-    """Raise a `ValueError` for no texts, an empty or long one, or ids that are none.
+    """Raise a `ValueError` for no texts, an empty or too long one, or unknown ids.
 
     Args:
         rows: list of lists of ids.
         vocabulary_size: int.
-        most: int or `None`. How many tokens there are positions for.
+        most: int or `None`. The number of positions.
     """
     if not rows or not all(map(len, rows)):
         empty = next((k for k, row in enumerate(rows) if not len(row)), None)
@@ -41,8 +41,8 @@ def check_rows(
     for number, row in enumerate(rows):
         if most is not None and len(row) > most:
             raise ValueError(
-                f"`inputs` must be prompts of at most {most} tokens, for the positions "
-                f"there are. Received: one of {len(row)} in row {number}."
+                f"`inputs` must be prompts of at most {most} tokens, the number of "
+                f"positions. Received: one of {len(row)} in row {number}."
             )
         if min(row) < 0 or max(row) >= vocabulary_size:
             raise ValueError(
@@ -54,13 +54,13 @@ def check_rows(
 def check_max_length(
     max_length: int, longest: int, most: int, by_settings: bool = False
 ) -> None:
-    """Raise a `ValueError` unless there is room for a token, and positions for all.
+    """Raise a `ValueError` if a length leaves no room for a token, or is too long.
 
     Args:
         max_length: int. Tokens of a text.
         longest: int. Tokens of the longest prompt.
-        most: int. The positions, or the settings' `max_tokens`.
-        by_settings: bool. Whether it is the latter.
+        most: int. The number of positions, or the settings' `max_tokens`.
+        by_settings: bool. Whether `most` comes from the settings.
     """
     whole = isinstance(max_length, int | np.integer)
     if not whole or not longest < max_length <= most:
@@ -73,7 +73,7 @@ def check_max_length(
 
 
 def words_as_ids(task: Model, settings: GenerationSettings) -> GenerationSettings:
-    """Turn `bad_words` of settings into ids, by the task's tokenizer.
+    """Turn `bad_words` of settings into ids with the task's tokenizer.
 
     Raises:
         ValueError: for strings without a preprocessor.
@@ -92,16 +92,17 @@ def words_as_ids(task: Model, settings: GenerationSettings) -> GenerationSetting
 
 
 def stop_table(stop: Any, count: int) -> np.ndarray | None:
-    """Make an int32 array `(count, most)` of ids that end texts, filled up with -2.
+    """Make an int32 array `(count, most)` of the ids that end texts, filled with -2.
 
-    If they are the same for all it has a single row.
+    For example, stop ids `[[3], [4, 5]]` for two texts become `[[3, -2], [4, 5]]`. The
+    array has a single row if the ids are the same for all texts.
 
     Args:
         stop: list of ids, a list of them for each row, or `None`.
         count: int, the rows.
 
     Raises:
-        ValueError: for lists of another number than there are rows.
+        ValueError: for more or fewer lists than rows.
     """
     if not stop:
         return None
@@ -121,7 +122,7 @@ def stop_ids(task: Model, stop_token_ids: Any) -> list[Any] | None:
     Args:
         task: a `LanguageModel`.
         stop_token_ids: sequence of ids, or of sequences of them, one for each row;
-            `None`; or `"auto"` for those of the tokenizer, if there is one.
+            `None`; or `"auto"` for the tokenizer's, if there is one.
 
     Returns:
         List of ids, or of lists of them.
@@ -151,13 +152,13 @@ def stop_ids(task: Model, stop_token_ids: Any) -> list[Any] | None:
 
 
 def as_prompts(inputs: Any) -> Any:
-    """Turn all that is text into strings: bytes, and tensors of strings.
+    """Turn bytes, and tensors or arrays of strings, into strings.
 
     Args:
         inputs: string, bytes, lists of them, ids, or tensors and arrays of either.
 
     Returns:
-        A string, a list of strings, or what was given, if it is ids.
+        A string or a list of strings; ids are returned unchanged.
     """
     if isinstance(inputs, bytes):
         return inputs.decode("utf-8", "ignore")
@@ -169,7 +170,7 @@ def as_prompts(inputs: Any) -> Any:
 
 
 def _is_text(x):
-    """Tell whether it is text, or a tensor or an array of texts."""
+    """Tell whether a value is a text, or a tensor or array of texts."""
     kind = getattr(x, "dtype", None)
     of_strings = kind is not None and (
         getattr(kind, "name", None) == "string" or getattr(kind, "kind", "") in "OSU"
@@ -184,10 +185,12 @@ def token_rows(
 
     Args:
         task: a `LanguageModel`.
-        inputs: what `as_prompts` gives: string, list of strings, or lists or an array
-            of ids; of arrays with padding a dict of `token_ids` and `padding_mask`.
-        specials: bool. Whether strings are what an encoder reads: mask tokens in them
-            are single tokens, and they get the tokenizer's start and end tokens.
+        inputs: what `as_prompts` gives: a string, a list of strings, or lists or an
+            array of ids; for arrays with padding, a dict of `token_ids` and
+            `padding_mask`.
+        specials: bool. Whether strings are inputs of an encoder: they get the
+            tokenizer's start and end tokens, and mask tokens in them stay single
+            tokens.
 
     Raises:
         ValueError: for strings without a preprocessor.
@@ -195,7 +198,7 @@ def token_rows(
     if isinstance(inputs, dict):
         if not {"token_ids", "padding_mask"} <= {*inputs}:
             raise ValueError(
-                "`inputs` must have `token_ids` and `padding_mask`, if it is a dict. "
+                "`inputs` must have `token_ids` and `padding_mask` if it is a dict. "
                 f"Received: {[*inputs]}."
             )
         ids, mask = (np.asarray(inputs[n]) for n in ("token_ids", "padding_mask"))
@@ -236,19 +239,19 @@ def _with_masks(tokenizer, text):
 
 
 def special_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """Give the ids before and after a text that an encoder reads, none or one each."""
+    """Give the ids before and after an encoder's text: none or one on each side."""
     names = ("start_token_id", "end_token_id")
     start, end = (getattr(tokenizer, name, None) for name in names)
-    if start == end:  # as GPT-2's: texts only end with it
+    if start == end:  # as for GPT-2, whose texts only end with it
         start = None
     return [start] if start is not None else [], [end] if end is not None else []
 
 
 def first_token_ids(task: Model) -> list[int]:
-    """Give what a `TextToText` begins texts with, as targets are laid out.
+    """Give the ids with which a `TextToText` begins texts, as in its training targets.
 
-    Unless the preprocessor was told, what the task's `generation` says comes first.
-    Without a preprocessor it is what the family's checkpoints begin with.
+    A preprocessor that was given such an id decides. Otherwise the task's `generation`
+    does. Without a preprocessor they are those of the family's checkpoints.
     """
     said = as_ids(getattr(task, "generation", {}).get("decoder_start_token_id"))
     told = getattr(task.preprocessor, "decoder_start_token_id", None)
@@ -279,16 +282,16 @@ def as_texts(
         task: a `LanguageModel`.
         rows: list of lists of ids.
         stop: list of ids, or `None`.
-        specials: bool. Whether texts have start tokens, which are left out.
+        specials: bool. Whether texts have start tokens, which are then cut off.
     """
     tokenizer = task.preprocessor.tokenizer
     kept = [row[:-1] if row and row[-1] in (stop or ()) else row for row in rows]
     unsaid = special_ids(tokenizer)[0] if specials else []
-    # A table may have more rows than there are tokens.
+    # An embedding table may have more rows than there are tokens.
     size = tokenizer.vocabulary_size()
     kept = [[i for i in row if i < size and i not in unsaid] for row in kept]
     texts = [tokenizer.detokenize(list(row)) for row in kept]
-    # Not every tokenizer makes strings of its tensors.
+    # Some tokenizers return tensors instead of strings.
     return [
         text if isinstance(text, str) else text.numpy().decode("utf-8", "ignore")
         for text in texts
@@ -305,22 +308,22 @@ def as_answer(
     first: int = 0,
     specials: bool = False,
 ) -> Any:
-    """Make what `generate` returns of the texts that were written.
+    """Make the result of `generate` from the texts that were written.
 
     Args:
         task: a `LanguageModel`.
-        found: for each row its texts, as pairs of ids and a score.
+        found: for each row, its texts as pairs of ids and a score.
         stop: list of ids, a list of them for each row, or `None`.
         settings: `GenerationSettings`, or `None` for the usual ones.
         single: bool. Whether one string was given.
         strings: bool. Whether strings were given.
-        first: int, how many tokens of each text aren't given back.
+        first: int, how many first tokens of each text are left out.
         specials: bool, see `as_texts`.
 
     Returns:
-        A text for each row; with `num_return_sequences` above 1 a list of them; and
-        with `return_scores` a tuple of that and as many scores. A text is a list of
-        ids, or a string.
+        A text for each row: a list of ids, or a string. With `num_return_sequences`
+        above 1, a list of texts for each row. With `return_scores`, a tuple of the
+        texts and as many scores.
     """
     settings = settings or GenerationSettings()
     texts: list[Any] = [[ids[first:] for ids, _ in row] for row in found]

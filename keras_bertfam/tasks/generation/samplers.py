@@ -1,4 +1,4 @@
-"""Samplers of tokens by name, and several sampled texts with their scores."""
+"""Find samplers by name, and sample several texts with their scores."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,18 +14,19 @@ from keras_bertfam.types import Tensor
 
 
 def as_sampler(sampler: Any, settings: GenerationSettings | None = None) -> Any:
-    """Find a sampler by its name or config, and check that it can do what is asked.
+    """Find a sampler by its name or config, and check that it fits the settings.
 
     Args:
         sampler: name, config, or `keras_hub.samplers.Sampler`.
         settings: `GenerationSettings`, or `None` for the default ones.
 
     Returns:
-        A `keras_hub.samplers.Sampler`. A `BeamSampler` only says how many beams there
-        are: the search is our own.
+        A `keras_hub.samplers.Sampler`. Of a `BeamSampler` only the number of beams is
+        used: the search is our own.
 
     Raises:
-        ValueError: for another name, or what is none; or settings that it can't follow.
+        ValueError: for an unknown name, an object that isn't a sampler, or settings
+            that the sampler can't follow.
     """
     settings = settings or GenerationSettings()
     by_config = isinstance(sampler, dict | keras_hub.samplers.Sampler)
@@ -40,9 +41,9 @@ def as_sampler(sampler: Any, settings: GenerationSettings | None = None) -> Any:
         found = keras_hub.samplers.get(sampler)
     if getattr(found, "return_all_beams", False):
         raise ValueError(
-            "`sampler` must give one text for each prompt, or as many as "
-            "`num_return_sequences` of the settings says. Expected: "
-            "return_all_beams=False. Received: return_all_beams=True."
+            "`sampler` must give one text for each prompt; `num_return_sequences` of "
+            "the settings asks for more. Expected: return_all_beams=False. Received: "
+            "return_all_beams=True."
         )
     searches = type(found) is keras_hub.samplers.BeamSampler
     if searches and found.num_beams % settings.num_beam_groups:
@@ -56,9 +57,9 @@ def as_sampler(sampler: Any, settings: GenerationSettings | None = None) -> Any:
     beams = found.num_beams if searches else 1
     if settings.num_return_sequences > beams and not samples:
         raise ValueError(
-            "`num_return_sequences` must be at most the beams of a beam search, and 1 "
-            f"where nothing is sampled. Expected: at most {beams}. Received: "
-            f"num_return_sequences={settings.num_return_sequences}."
+            "`num_return_sequences` must be at most the number of beams of a beam "
+            f"search, and 1 if nothing is sampled. Expected: at most {beams}. "
+            f"Received: num_return_sequences={settings.num_return_sequences}."
         )
     if settings.return_scores and not searches and not uses_library_loop(found):
         raise ValueError(
@@ -70,7 +71,7 @@ def as_sampler(sampler: Any, settings: GenerationSettings | None = None) -> Any:
 
 
 class FastGreedySampler(keras_hub.samplers.GreedySampler):
-    """Greedy search without a softmax, by operations that compilers make fast."""
+    """Search greedily without a softmax, with operations that compilers make fast."""
 
     def compute_probabilities(self, logits: Tensor) -> Tensor:
         return logits  # in the order of their probabilities
@@ -78,16 +79,16 @@ class FastGreedySampler(keras_hub.samplers.GreedySampler):
     def get_next_token(self, probabilities: Tensor) -> Tensor:
         if keras.backend.backend() == "torch":
             return ops.argmax(probabilities, axis=-1)
-        # XLA's takes several times as long on a CPU.
+        # XLA's argmax takes several times as long on a CPU.
         count = probabilities.shape[-1]
         best = ops.max(probabilities, axis=-1, keepdims=True)
         places = ops.arange(count, dtype="int32")
         first = ops.min(ops.where(probabilities >= best, places, count), axis=-1)
-        return ops.minimum(first, count - 1)  # if no number is the largest
+        return ops.minimum(first, count - 1)  # if all numbers are NaN
 
 
 def copies_of_rows(sampler: Any, settings: GenerationSettings) -> int:
-    """Count the texts that a sampler tries for each row."""
+    """Count the texts that a sampler writes for each row."""
     if isinstance(sampler, keras_hub.samplers.BeamSampler):
         return sampler.num_beams
     if isinstance(sampler, keras_hub.samplers.ContrastiveSampler):
@@ -96,7 +97,7 @@ def copies_of_rows(sampler: Any, settings: GenerationSettings) -> int:
 
 
 def uses_library_loop(sampler: Any) -> bool:
-    """Tell whether a sampler only chooses tokens, by KerasHub's loop over them."""
+    """Tell whether a sampler only chooses tokens, in KerasHub's loop over them."""
     return type(sampler).__call__ is keras_hub.samplers.Sampler.__call__
 
 
@@ -112,17 +113,18 @@ def sample(
     model: Any = None,
     limits: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Sample texts of each row, and order them by how likely the model finds them.
+    """Sample texts for each row, and sort them by their probability.
 
-    A text's score is its log-probability by the model, whatever temperature and rules
-    it was sampled with, divided by `length ** length_penalty`.
+    A text's score is its log-probability divided by `length ** length_penalty`. The
+    log-probability is the model's own, without the sampler's temperature and rules.
 
     Args:
         sampler: `keras_hub.samplers.Sampler` that `uses_library_loop`.
-        following: as `BeamSearch` takes it, for `num_return_sequences` copies of rows.
-        prompt: int32 tensor `(batch, length)` of prompts, with -1 after them.
-        cache: nested structure of tensors `(batch, ...)`, of the tokens before `index`.
-        index: int32 scalar, at most the shortest prompt.
+        following: see `BeamSearch`, for `num_return_sequences` copies of rows.
+        prompt: int32 tensor `(batch, length)`, the prompts, filled up with -1.
+        cache: nested structure of tensors `(batch, ...)`, for the tokens before
+            `index`.
+        index: int32 scalar, at most the length of the shortest prompt.
         starts: int32 tensor `(batch,)`, the prompts' lengths.
         stop: int32 tensor `(batch, count)`, see `apply_rules`, or `None`.
         settings: `GenerationSettings`, with ids for `bad_words`.
@@ -132,7 +134,7 @@ def sample(
 
     Returns:
         The texts, the likeliest first, int32 `(batch, num_return_sequences, length)`,
-        and their scores, float32. What follows a stop token is arbitrary.
+        and their scores, float32. Tokens after a stop token are arbitrary.
 
     Reference: [Adiwardana et al., 2020](https://arxiv.org/abs/2001.09977), section 3.1,
     which orders samples by their probability.

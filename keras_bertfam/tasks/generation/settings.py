@@ -1,4 +1,4 @@
-"""Settings of generation: what texts may be, which are given, names of samplers."""
+"""Settings of generation: rules for texts, how many are returned, names of samplers."""
 
 import dataclasses
 import math
@@ -11,46 +11,48 @@ from keras_bertfam.arguments import check_number, checked
 @checked
 @dataclasses.dataclass(frozen=True)
 class GenerationSettings:
-    """What a text may be that `generate()` writes, and how a beam search chooses.
+    """Rules for the texts that `generate()` writes, and settings of its beam search.
 
-    They mean what `generate` of `transformers` means by these names. Rules of tokens
-    hold for every sampler, and the text is what it begins with as well: of a
-    `TextToText` its first tokens, not what it reads.
+    The names mean the same as in `generate` of `transformers`. Rules for tokens hold
+    for every sampler. They count the tokens that a text begins with as part of it: a
+    prompt, or the first tokens of a `TextToText`, but not the text that it reads.
 
     Args:
-        min_length: int. A text with what it begins with has so many tokens before one
-            that ends it.
-        min_new_tokens: int. So many tokens come before one that ends a text.
-        repetition_penalty: float. Scores of tokens that a text has already are divided
-            by it, or multiplied if negative: above 1 they become less likely. Scores
-            are logits, and log-probabilities in a beam search.
-        no_repeat_ngram_size: int. No run of so many tokens comes twice; 0 for any.
-        bad_words: sequence of words that no text gets, each a sequence of ids, or a
-            string, if the task has a tokenizer. What a text begins with may have
-            them. A text doesn't end with a stop token that is one of them.
+        min_length: int. The fewest tokens of a text before a stop token, those it
+            begins with included.
+        min_new_tokens: int. The fewest new tokens before a stop token.
+        repetition_penalty: float. Above 1, tokens that are already in a text become
+            less likely: their scores are divided by it, or multiplied if they are
+            negative. Scores are logits; in a beam search, log-probabilities.
+        no_repeat_ngram_size: int. No run of so many tokens occurs twice; 0 allows all.
+        bad_words: sequence of words that aren't written, each a sequence of ids, or a
+            string if the task has a tokenizer. The tokens that a text begins with may
+            contain them. A stop token that is one of them doesn't end a text.
         forced_first_token: int or `None`. The first new token of each text.
-        forced_second_token: int or `None`. The first new token of each text that
-            begins with a single one.
-        forced_last_token: int or `None`. The token at the last place of a text that is
-            as long as can be.
-        num_beams: int. Texts that `sampler="beam"` goes on with. A
-            `keras_hub.samplers.BeamSampler` has its own number.
-        length_penalty: float. A finished text's score is its log-probability divided
-            by `length ** length_penalty`, where the length counts new tokens, the stop
-            token too. 0 compares sums, and what is negative favours short texts.
-        early_stopping: bool or `"never"`. When a search ends: `True` as soon as
-            `num_beams` texts are finished, `False` if the likeliest that runs scores no
-            more than the worst finished one, `"never"` if it couldn't at any length.
-        num_beam_groups: int. Into so many groups of equal size the beams are divided,
-            each of which finds texts of its own.
-        diversity_penalty: float. What a token's log-probability loses for each beam of
-            the groups before that goes on with it in the same step.
-        num_return_sequences: int. Texts for each prompt, the best first: of a beam
-            search, and fewer if there are fewer; or sampled independently, and put in
-            order by the model's log-probability over `length ** length_penalty`.
-        return_scores: bool. Whether the scores are given, too.
-        max_tokens: int. The most that `max_length` may be for a model without a last
-            position. A loop over the tokens that is compiled can't be interrupted.
+        forced_second_token: int or `None`. The first new token of each text that begins
+            with a single token.
+        forced_last_token: int or `None`. The last token of a text that reaches the
+            maximal length.
+        num_beams: int. Beams of `sampler="beam"`. A `keras_hub.samplers.BeamSampler`
+            has its own number.
+        length_penalty: float. A finished text's score is its log-probability divided by
+            `length ** length_penalty`. The length counts new tokens with the stop
+            token. 0 compares log-probabilities; negative values favour short texts.
+        early_stopping: bool or `"never"`. When a search ends: with `True`, as soon as
+            `num_beams` texts are finished; with `False`, if the likeliest unfinished
+            text scores no more than the worst finished one; with `"never"`, if it
+            couldn't score more at any length.
+        num_beam_groups: int. Number of groups of equal size into which the beams are
+            divided. Each group finds texts of its own.
+        diversity_penalty: float. It is subtracted from a token's log-probability for
+            each beam of an earlier group that takes the token in the same step.
+        num_return_sequences: int. Texts for each prompt, the best first. A beam search
+            may give fewer. Samplers draw the texts independently; they are sorted by
+            the model's log-probability over `length ** length_penalty`.
+        return_scores: bool. Whether scores are returned, too.
+        max_tokens: int. The greatest `max_length` for a model without a maximal
+            position. It protects you from a long wait: a compiled loop can't be
+            interrupted.
 
     Raises:
         ValueError: for a value that is out of its range.
@@ -129,12 +131,12 @@ class GenerationSettings:
                 "`bad_words` must be a sequence of words. "
                 f"Received: bad_words={self.bad_words!r}."
             )
-        if self.early_stopping != "never":  # 0 and 1 are equal to these
+        if self.early_stopping != "never":  # 0 and 1 equal `False` and `True`
             object.__setattr__(self, "early_stopping", bool(self.early_stopping))
         words = tuple(
             word if isinstance(word, str) else _ids(word) for word in self.bad_words
         )
-        # A value that can be compared: texts are written by what is compiled for it.
+        # Settings must be comparable: a function is compiled for each of them.
         object.__setattr__(self, "bad_words", words)
 
     def replace(self, **values: Any) -> "GenerationSettings":

@@ -1,4 +1,4 @@
-"""From one text to another: T5's and BART's objectives, translation, summaries."""
+"""Model text to text: T5's and BART's objectives, translation, summaries."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -33,7 +33,7 @@ from keras_bertfam.types import Model, Tensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TextToText(LanguageModel):
-    """Predicts each token of a text from those before it and another text.
+    """Predicts each token of a text from another text and the tokens before it.
 
     Call `fit()` to train, and `generate()` to write texts.
 
@@ -53,13 +53,12 @@ class TextToText(LanguageModel):
             packed rows, `encoder_sequence_ids` and `decoder_sequence_ids`.
 
     Returns:
-        float32 tensor of shape `(batch, decoder_length, vocabulary_size)`, the logits
-        of the token after each of the decoder's.
+        float32 tensor of shape `(batch, decoder_length, vocabulary_size)`: at each
+        position of the decoder, the logits of the next token.
 
-    `fit()` takes dicts of these inputs, targets of the shape of `decoder_token_ids`,
-    which are the tokens after them, and weights that are 0 where there is none.
-    `compile()` without arguments is the training of the backbone's family, see
-    `recipe()`.
+    `fit()` takes dicts of these inputs; targets of the shape of `decoder_token_ids`,
+    the next tokens; and weights, which are 0 where there is no target. `compile()`
+    without arguments sets up the training of the backbone's family, see `recipe()`.
 
     References: [Raffel et al., 2019](https://arxiv.org/abs/1910.10683), section 2;
     [Lewis et al., 2019](https://arxiv.org/abs/1910.13461), section 2.
@@ -106,42 +105,41 @@ class TextToText(LanguageModel):
         start_token_ids: Sequence[int] | None = None,
         settings: GenerationSettings | Mapping[str, Any] | None = None,
     ) -> Any:
-        """Write a text for each.
+        """Write a text for each input.
 
-        See `CausalLM.generate` for what it has in common with it.
+        Caching and compilation work as in `CausalLM.generate`.
 
         Args:
             inputs: a string, a list of strings, also as bytes or a tensor, or ids:
                 lists or an array, or a dict of the arrays `token_ids` and
                 `padding_mask`. Strings get the start and end tokens of the tokenizer,
-                if it has them, and mask tokens in them are single tokens; ids are
-                taken as they are.
-            max_length: int. Tokens of a text, the first ones included; by default as
-                the task's `generation` says.
-            sampler: name or one of `keras_hub.samplers`; by default as the task's
-                `generation` says, or `"greedy"`.
-            stop_token_ids: sequence of ids that end a text, a sequence of them for
-                each text, or `None`. `"auto"` is what the task's `generation` says, or
-                the end token of the preprocessor's tokenizer, and none without one.
-            start_token_ids: ids that each text begins with; `None` for those of the
-                task's `generation`, without them for the preprocessor's
-                `decoder_start_token_id`, and without a preprocessor for those of the
-                family, T5's 0 and BART's 2.
-            settings: `GenerationSettings`, what texts may be and how many are given; or
-                a dict of its arguments, in place of those of the task's `generation`;
-                `None` for these.
+                if it has them, and mask tokens in them stay single tokens. Ids are used
+                unchanged.
+            max_length: int. The most tokens of a text, those it begins with included.
+                Defaults to the value of the task's `generation`.
+            sampler: name or one of `keras_hub.samplers`. Defaults to the task's
+                `generation`, or else to `"greedy"`.
+            stop_token_ids: sequence of ids that end a text, a sequence of them for each
+                text, or `None`. `"auto"` takes those of the task's `generation`, or
+                else the end token of the preprocessor's tokenizer, if there is one.
+            start_token_ids: ids that each text begins with. `None` takes the first of
+                these that exist: those of the task's `generation`, the preprocessor's
+                `decoder_start_token_id`, or the family's (T5: 0, BART: 2).
+            settings: `GenerationSettings`: rules for texts, and how many are returned.
+                Or a dict of some of its arguments, which replace those of the task's
+                `generation`. `None` keeps those of `generation`.
 
         Returns:
-            A string, a list of strings, or a list of lists of ids, without the first
-            ones. They end with a stop token or are as long as can be. If the settings
-            say so, it is a list of these for each text, and a tuple of that and the
-            scores.
+            A string, a list of strings, or a list of lists of ids, without the tokens
+            that texts begin with. Ids end with a stop token or have the maximal length.
+            If the settings ask for several texts, there is a list of them for each
+            input; if they ask for scores, the result is a tuple of texts and scores.
 
         Raises:
-            ValueError: for an empty text, one with more tokens than positions, a
-                `max_length` that leaves no token to write or is beyond the positions
-                or the settings' `max_tokens`, settings that the sampler can't follow,
-                or strings without a preprocessor.
+            ValueError: for an empty text, a text with more tokens than positions, a
+                `max_length` that leaves no token to write or is beyond the positions or
+                the settings' `max_tokens`, settings that the sampler can't follow, or
+                strings without a preprocessor.
 
         Example:
 
@@ -178,7 +176,7 @@ class TextToText(LanguageModel):
         )
 
     def text_writer(self, inputs: dict[str, Tensor]) -> TextWriter:
-        """Give what writes a text: the decoder, which attends to the encoder's states.
+        """Make the `TextWriter`: the decoder, which attends to the encoder's states.
 
         Args:
             inputs: dict of tensors, those of the encoder.

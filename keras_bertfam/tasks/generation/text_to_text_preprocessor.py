@@ -1,4 +1,4 @@
-"""Pairs of texts to rows of text to text, and texts to what an answer begins with."""
+"""Turn pairs of texts into rows for `TextToText`, and encode inputs of `generate`."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ from keras_bertfam.types import Config, Mixin, TFDataset, TFTensor, Tokenizer
 
 
 class PromptingPreprocessor(Mixin):
-    """Mixin of preprocessors of text to text, with a `tokenizer`: both ends of writing.
+    """Mixin of preprocessors for `TextToText`: encode texts to write from, and decode.
 
     Args:
         **kwargs: arguments of the other base classes.
@@ -54,15 +54,15 @@ class PromptingPreprocessor(Mixin):
     def generate_preprocess(
         self, x: Any, sequence_length: int | None = None
     ) -> dict[str, TFTensor]:
-        """Encode what a text is to be written for. Works in a graph.
+        """Encode the texts from which texts are written. Works in a graph.
 
         Args:
             x: the inputs, a string, list of strings or string tensor of shape
                 `(batch,)`; or a dict of `encoder_text`, the same, and `decoder_text`,
-                what the texts to be written begin with. Mask tokens and sentinels in
-                them are single tokens.
+                the beginnings of the texts to be written. Mask tokens and sentinels in
+                them stay single tokens.
             sequence_length: int or `None`. The length of the decoder's rows. Defaults
-                to that of the targets.
+                to the targets' length.
 
         Returns:
             A dict of `encoder_token_ids` and `encoder_padding_mask`, `(batch,
@@ -70,8 +70,8 @@ class PromptingPreprocessor(Mixin):
             decoder's length: int32 and bool; without the batch axis for a string.
 
         Raises:
-            ValueError: for what isn't strings, or a beginning that leaves no room; in
-                a graph the latter is a `tf.errors.InvalidArgumentError`.
+            ValueError: for inputs that aren't strings, or a beginning that leaves no
+                room. In a graph the latter is a `tf.errors.InvalidArgumentError`.
         """
         with tf.device("CPU:0"):
             given = x if isinstance(x, dict) else {"encoder_text": x}
@@ -132,10 +132,10 @@ class TextToTextPreprocessor(
     PresetPreprocessor,
     keras_hub.models.Preprocessor,
 ):
-    """Makes rows of pairs of texts, inputs and targets, for `TextToText`.
+    """Makes rows for `TextToText` from pairs of texts: inputs and targets.
 
-    Translation, summaries, answers and labels as words are all such pairs. What is
-    longer than a row is cut. Also encodes what a text is to be written for.
+    Translations, summaries, answers and labels in words are all such pairs. Texts
+    longer than a row are cut. The preprocessor also encodes inputs for `generate()`.
 
     Args:
         tokenizer: a tokenizer layer, such as `keras_bertfam.tokenizers.T5Tokenizer` or
@@ -144,19 +144,19 @@ class TextToTextPreprocessor(
             to `128`.
         target_length: int or `None`. Tokens of the targets, special ones included.
             Defaults to `sequence_length`.
-        packed: bool. Whether `dataset(..., training=True)`, and so `fit()`, puts as
-            many pairs in a row as fit, told apart by `encoder_sequence_ids` and
-            `decoder_sequence_ids`. Defaults to `False`.
-        decoder_start_token_id: int or `None`. What the decoder's inputs begin with.
-            Defaults to the end token, as in BART, or to padding where texts have no
-            start token, as in T5.
+        packed: bool. Whether `dataset(..., training=True)`, and so `fit()`, packs as
+            many pairs into a row as fit. `encoder_sequence_ids` and
+            `decoder_sequence_ids` keep them apart. Defaults to `False`.
+        decoder_start_token_id: int or `None`. The first token of the decoder's inputs.
+            Defaults to the end token, as in BART, or to padding if texts have no start
+            token, as in T5.
         seed: int. Decides every order. Defaults to `0`.
 
     Call arguments:
         x: the inputs, a string, list of strings or string tensor of shape `(batch,)`;
             or inputs and targets, as a tuple of both or a dict of `encoder_text` and
             `decoder_text`.
-        y: the targets, as the inputs, unless they are in `x`.
+        y: the targets, in the same form as the inputs, unless they are in `x`.
         sample_weight: numbers, one for each pair, or `None`.
 
     Returns:
@@ -166,7 +166,8 @@ class TextToTextPreprocessor(
         `(batch, target_length)`; and float32 weights of that shape.
 
     Raises:
-        ValueError: for an argument out of its range, or what isn't pairs of strings.
+        ValueError: for an argument out of its range, or data that isn't pairs of
+            strings.
 
     Example:
 
@@ -260,27 +261,28 @@ class TextToTextPreprocessor(
     ) -> TFDataset:
         """Make batches of rows of one shape, ready for `fit`.
 
-        Order depends on `seed` and the pass alone. Each iteration is a new pass, from
-        where `position` says. The last batch of a pass is filled up with rows of
-        weight 0, so that all batches have equally many.
+        The order depends only on `seed` and the epoch. Each iteration is a new epoch,
+        from `position` on. The last batch of an epoch is filled up with rows of weight
+        0, so that all batches have the same size.
 
         Args:
             data: `tf.data.Dataset` of unbatched `(inputs, targets)`, of these with
                 `sample_weight`, or of dicts of `encoder_text` and `decoder_text`; or
-                such a tuple or dict of lists or arrays; or what `datasets.mixture`
-                gives, whose pairs are drawn anew for each pass.
+                such a tuple or dict of lists or arrays; or the result of
+                `datasets.mixture`, whose pairs are drawn anew for each epoch.
             batch_size: int or `None`. Rows in a batch. Defaults to 32, as Keras's
                 `fit` does.
-            training: bool. `False` keeps the order of the data, one pair in a row,
-                and the last batch as small as it is.
-            shuffle_buffer: int. How many pieces of data, here pairs, are held in
-                memory to shuffle among; `0` for none. Defaults to `10_000`.
+            training: bool. `False` keeps the order of the data, puts one pair into a
+                row, and doesn't fill up the last batch.
+            shuffle_buffer: int. How many pairs are held in memory to shuffle among; `0`
+                doesn't shuffle. Defaults to `10_000`.
 
         Returns:
             A `tf.data.Dataset` of `(x, y, sample_weight)`.
 
         Raises:
-            ValueError: for an argument out of its range, or what isn't pairs of texts.
+            ValueError: for an argument out of its range, or data that isn't pairs of
+                texts.
         """
         packs = training and self.packed
         return pair_batches(
@@ -307,7 +309,7 @@ class TextToTextPreprocessor(
             A `tf.data.Dataset` of dicts.
 
         Raises:
-            ValueError: for what isn't pairs of strings, or a single pair.
+            ValueError: for data that isn't pairs of strings, or a single pair.
         """
         return as_rows(as_pairs(x, y, sample_weight))
 

@@ -1,4 +1,4 @@
-"""Rules of the next token: penalties, and tokens that may not come."""
+"""Apply rules to the next token: penalties, forced and forbidden tokens."""
 
 import itertools
 from typing import Any
@@ -9,7 +9,7 @@ from keras_bertfam.tasks.generation.compiled_kinds import is_known_as
 from keras_bertfam.tasks.generation.settings import GenerationSettings
 from keras_bertfam.types import Tensor
 
-# The score of a token that may not come. It is finite, so that sums of it are no NaN.
+# The score of a forbidden token. It is finite, so that sums of it aren't NaN.
 BANNED = -1e9
 
 
@@ -22,15 +22,15 @@ def apply_rules(
     settings: GenerationSettings,
     limits: Tensor | None = None,
 ) -> Tensor:
-    """Change scores of the next token as the settings say.
+    """Change the scores of the next token according to the settings.
 
     Args:
         scores: float tensor `(rows, vocabulary)`: logits or log-probabilities.
-        texts: int32 tensor `(rows, length)`. What follows `index` isn't read.
-        index: int32 scalar, the place of the next token.
-        starts: int32 tensor `(rows,)`, the tokens that each text began with.
-        stop: int32 tensor `(rows, count)`, the ids that end each row's text, with
-            negative ones to fill it up; or `None`.
+        texts: int32 tensor `(rows, length)`. Tokens from `index` on aren't read.
+        index: int32 scalar, the position of the next token.
+        starts: int32 tensor `(rows,)`, how many tokens each text began with.
+        stop: int32 tensor `(rows, count)`, the ids that end each row's text, filled up
+            with negative numbers; or `None`.
         settings: `GenerationSettings`, with ids for `bad_words`.
         limits: int32 tensor `(rows,)`, the most tokens of each text; `None` for the
             length of the rows.
@@ -72,17 +72,17 @@ def apply_rules(
 
 
 def _forced(scores, where, token):
-    """Give scores of one token that has to come, 0, and of the others."""
+    """Give the score 0 to one token that has to come, and forbid the others."""
     place = ops.arange(scores.shape[-1], dtype="int32") == token
     only = ops.cast(ops.where(place, 0.0, BANNED), scores.dtype)
     return ops.where(where, ops.expand_dims(only, 0), scores)
 
 
 def _marked(ids, size):
-    """Mark which of the ids below `size` a row has: bool `(rows, size)`.
+    """Mark which of the ids below `size` are in a row: bool `(rows, size)`.
 
-    Of `[[2, -1, 0]]` and 4 these are `[[True, False, True, False]]`: what is no id goes
-    to a column of its own, which is cut off.
+    For `[[2, -1, 0]]` and 4 the result is `[[True, False, True, False]]`. Numbers that
+    aren't ids go to an extra column, which is cut off.
     """
     ids = ops.where((ids >= 0) & (ids < size), ids, size)
     rows = ops.expand_dims(ops.arange(ops.shape(ids)[0], dtype="int32"), 1)
@@ -94,16 +94,17 @@ def _marked(ids, size):
 
 
 def _last(texts, index, count):
-    """Take the `count` tokens before `index`, -1 before a text: `(rows, count)`."""
+    """Take the `count` tokens before `index`, `(rows, count)`; -1 before a start."""
     padded = ops.pad(texts, [[0, 0], [count, 0]], constant_values=-1)
     return ops.slice(padded, [0, index], [ops.shape(texts)[0], count])
 
 
 def _ends_of_ngrams(texts, index, count):
-    """Find what made an n-gram of tokens such as the last, -1 elsewhere.
+    """Find the tokens that would repeat an n-gram of the text; -1 elsewhere.
 
-    Of a text 5 6 7 5 and n-grams of 2 the last token is 5, and 6 came after it: the
-    windows 56, 67 and 75 begin with 5, 6 and 7, so the ends are 6, -1, -1.
+    For the text 5 6 7 5 and n-grams of 2, a 6 would repeat 5 6, since the last token is
+    5. The windows 56, 67 and 75 begin with 5, 6 and 7. Only the first begins with the
+    last token, so the result is 6, -1, -1.
     """
     windows = texts.shape[1] - count + 1
     last = _last(texts, index, count - 1)
@@ -115,7 +116,7 @@ def _ends_of_ngrams(texts, index, count):
 
 
 def _ends_of_words(texts, index, words):
-    """Find the last tokens of words that a text has come to, -1 elsewhere."""
+    """Find the tokens that would complete one of the words; -1 elsewhere."""
     count = len(words[0]) - 1
     ends = ops.expand_dims(ops.array([word[-1] for word in words], "int32"), 0)
     if not count:

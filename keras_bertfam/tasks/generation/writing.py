@@ -44,23 +44,23 @@ from keras_bertfam.tasks.generation.settings import GenerationSettings
 from keras_bertfam.tasks.generation.token_rules import apply_rules
 from keras_bertfam.types import Model, Tensor
 
-# Tokens that are not written yet: no stop token of any vocabulary.
+# Stands for tokens that aren't written yet; it equals no stop token.
 UNWRITTEN = -1
-# Scores of texts are above it.
+# All scores of texts are above it.
 NO_TEXT = -1e8
 
 
 class TextWriter(NamedTuple):
-    """What the loop over the tokens calls, for the inputs of a batch.
+    """Hold what the loop over the tokens calls, for the inputs of a batch.
 
-    A task that writes texts gives it by its method `text_writer(inputs)`, which runs
-    once before the loop, inside what is compiled.
+    A task that writes texts returns it from its method `text_writer(inputs)`, which
+    runs once before the loop, inside the compiled function.
 
     Attributes:
-        decoder: the model that has the cache.
-        context: dict of what its calls take besides tokens and cache.
-        next_logits: function of states `(rows, 1, width)` and the context to the
-            logits `(rows, vocabulary)` of the token after them.
+        decoder: the model with the cache.
+        context: dict of the other inputs of its calls, besides tokens and cache.
+        next_logits: function from states `(rows, 1, width)` and the context to the
+            logits `(rows, vocabulary)` of the next token.
     """
 
     decoder: Any
@@ -69,12 +69,12 @@ class TextWriter(NamedTuple):
 
 
 def logits_by(head: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Make the `next_logits` of a `TextWriter` whose head reads states alone."""
+    """Make the `next_logits` of a `TextWriter` whose head reads only states."""
     return lambda states, context: head(states)[:, 0]
 
 
 def checked_decoder(backbone: Model) -> Model:
-    """Check that a backbone can go on with texts, and return it.
+    """Check that a backbone can continue texts, and return it.
 
     Raises:
         ValueError: for a backbone without `empty_cache`.
@@ -96,7 +96,7 @@ def continue_texts(
     stop_token_ids: Any,
     settings: GenerationSettings | Mapping[str, Any] | None,
 ) -> Any:
-    """Go on with texts, as `CausalLM.generate` says."""
+    """Continue texts; see `CausalLM.generate`."""
     checked_decoder(task.backbone)  # or an error before anything is compiled
     inputs = as_prompts(inputs)
     rows, strings = token_rows(task, inputs)
@@ -117,10 +117,10 @@ def write_by_default(
     stop: list[Any] | None,
     settings: GenerationSettings | Mapping[str, Any] | None,
 ) -> tuple[list[Any], GenerationSettings]:
-    """Write texts as the task's `generation` says where nothing is given.
+    """Write texts, with the task's `generation` for arguments that aren't given.
 
     Args:
-        task: see `write_texts`, as for the next four.
+        task: see `write_texts`.
         rows: list of lists of ids.
         inputs: dict of arrays.
         max_length: int or `None`.
@@ -152,25 +152,26 @@ def write_texts(
     stop: list[Any] | None,
     settings: GenerationSettings | None = None,
 ) -> list[list[tuple[list[int], float | None]]]:
-    """Write on from rows of tokens.
+    """Continue rows of tokens.
 
     Args:
         task: a task with a method `text_writer`, see `TextWriter`.
         rows: list of lists of ids, the beginnings of the texts.
         inputs: dict of other arrays that `text_writer` reads.
-        max_length: int, tokens of a text, its beginning included; or one for each.
+        max_length: int, the most tokens of a text, its beginning included; or an int
+            for each text.
         sampler: name or `keras_hub.samplers.Sampler`.
         stop: list of ids, a list of them for each row, or `None`.
         settings: `GenerationSettings`, or `None` for the default ones.
 
     Returns:
-        For each row a list of its texts, as pairs of ids and a score: a single one
-        without a score if it is no beam search.
+        For each row a list of its texts, as pairs of ids and a score. Without a beam
+        search it is a single text without a score.
     """
     settings = words_as_ids(task, settings or GenerationSettings())
     sampler = as_sampler(sampler, settings)
     positions = getattr(task.backbone, "max_sequence_length", None)
-    # The last position is that of a token that is written.
+    # The last position holds a token that is written.
     most = positions and positions - 1
     check_rows(rows, task.backbone.vocabulary_size, most)
     most = positions or settings.max_tokens
@@ -215,7 +216,7 @@ def write_texts(
 
 
 def _compiled_for(task, sampler, settings):
-    """Find what is compiled for a sampler, anew for other variables of the task."""
+    """Find the function compiled for a sampler; compile anew for new variables."""
     variables = tuple(map(id, task.weights))
     compiled = getattr(task, "compiled_writers", None)
     if compiled is None or compiled.variables != variables:
@@ -233,27 +234,27 @@ def write_rows(
     sampler: Any,
     settings: GenerationSettings | None = None,
 ) -> dict[str, Tensor]:
-    """Write on from where rows begin, until each has a stop token or is full.
+    """Continue rows until each has a stop token or is full.
 
-    It is what `generate` compiles, and works in a graph with any number of rows.
+    `generate` compiles this function. It works in a graph with any number of rows.
 
     Args:
         task: see `write_texts`.
         inputs: dict of `prompt`, int32 `(batch, length)`, -1 where a token is to be
-            written; `index`, int32 scalar, the tokens of the shortest prompt;
-            `start`, int32 `(batch, count)`, at least so many of the first tokens,
-            with any ids after a prompt's end; if texts may end, `stop`, int32
-            `(1, count)` or `(batch, count)`, the ids that end each row's, filled up
-            with -2; if rows may be of other lengths `limits`, int32 `(batch,)`; and
-            what `text_writer` reads.
+            written; `index`, int32 scalar, the number of tokens of the shortest prompt;
+            `start`, int32 `(batch, count)`, at least that many first tokens, with
+            arbitrary ids after a prompt's end; if texts may end, `stop`, int32 `(1,
+            count)` or `(batch, count)`, the ids that end each row's text, filled up
+            with -2; if rows may have unequal lengths, `limits`, int32 `(batch,)`; and
+            the inputs of `text_writer`.
         sampler: `keras_hub.samplers.Sampler`.
         settings: `GenerationSettings`, with ids for `bad_words`, or `None` for the
             default ones.
 
     Returns:
         Dict of `token_ids`, int32 `(batch, texts, length)`, -1 where nothing is
-        written, and where texts have them `scores`, float32 `(batch, texts)`, -1e9
-        where there is no text. What follows a stop token or the limit is arbitrary.
+        written; and, if texts have scores, `scores`, float32 `(batch, texts)`, -1e9
+        where there is no text. Tokens after a stop token or the limit are arbitrary.
     """
     settings = settings or GenerationSettings()
     decoder, context, next_logits = task.text_writer(inputs)
@@ -286,7 +287,7 @@ def write_rows(
 
     def following(prompt, cache, index):
         last = ops.slice(prompt, [0, index - 1], [ops.shape(prompt)[0], 1])
-        # Contrastive search asks once for the rows, and then for copies of them.
+        # Contrastive search calls it once for the rows, and then for copies of them.
         seen, *_ = of_rows if cache is begun else copied
         arguments = (last, cache, index - 1, seen)
         return as_graph(step, arguments, graphs)(*arguments)
@@ -323,7 +324,7 @@ def write_rows(
         return apply_rules(logits, prompt, index, *of_texts), *others
 
     more = length - ops.shape(start)[1]
-    # A column for each token that ends a text, as rows may have their own.
+    # One column for each stop token, since rows may have their own.
     columns = None if stop is None else ops.split(stop, stop.shape[1], axis=1)
     written = sampler(
         allowed,
@@ -339,7 +340,7 @@ def write_rows(
 
 
 class _CompiledWriters:
-    """Compiled functions by sampler; not a dict, which Keras would track."""
+    """Compiled functions by sampler. A dict would be tracked by Keras."""
 
     def __init__(self, variables: tuple) -> None:
         self.variables = variables
@@ -348,14 +349,14 @@ class _CompiledWriters:
 
 
 class _CompiledWriter:
-    """What KerasHub compiles a function that writes texts of: a task and a sampler."""
+    """Hold a task and a sampler for KerasHub, which compiles a function from them."""
 
     def __init__(self, task: Model, sampler: Any, settings: GenerationSettings) -> None:
         self.task, self.sampler, self.given = task, sampler, sampler
         self.settings = settings
         self.generate_function: Any = None
         self.run_eagerly = task.run_eagerly
-        # The loop over the tokens is what a compiler helps most.
+        # The loop over the tokens gains most from compilation.
         self.jit_compile = True
 
     @as_written
@@ -368,7 +369,7 @@ class _CompiledWriter:
         return write_rows(self.task, inputs, *chosen)
 
     def write(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        """Write with the random numbers of the sampler that is given."""
+        """Write with the random numbers of the given sampler."""
         pairs = [*zip(self.sampler.variables, self.given.variables, strict=True)]
         for ours, theirs in pairs:
             ours.assign(ops.copy(theirs))
@@ -389,10 +390,10 @@ class _CompiledWriter:
 
 
 def _texts(number, begin, limit, written, stop):
-    """Give the texts of a row as pairs of ids and a score."""
+    """Give a row's texts as pairs of ids and a score."""
     texts = [text[:limit] for text in written["token_ids"][number]]
     scores = written.get("scores", [[None] * len(texts)] * (number + 1))[number]
-    # The first is there even if no text can be written.
+    # The first text is kept even if nothing could be written.
     there = [s is None or s > NO_TEXT or not k for k, s in enumerate(scores)]
     pairs = zip(texts, scores, there, strict=True)
     return [(_until(text, begin, stop), score) for text, score, known in pairs if known]

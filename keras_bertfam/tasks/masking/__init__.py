@@ -1,1 +1,1 @@
-"""Objectives that hide or replace tokens, each beside its preprocessor."""
+"""Tasks that hide or replace tokens, each beside its preprocessor."""

@@ -1,4 +1,4 @@
-"""Writing a text again from one vector of what is left of it."""
+"""Rewrite a text from one vector of what is left of it: TSDAE."""
 
 import dataclasses
 from typing import Any
@@ -21,19 +21,19 @@ from keras_bertfam.types import Config, Model, Tensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class DenoisingAutoencoder(PretrainingTask):
-    """Writes a text again from one vector of a part of its words: TSDAE.
+    """Rewrites a text from one vector of a part of its words: TSDAE.
 
     Call `fit()` to train.
 
-    It trains an encoder of sentences without labels. The decoder is the encoder itself,
-    made causal, whose layers also attend to the vector: these attentions alone are new,
-    and a bias by relative position, where the encoder has one.
-    Save a preset, and load it as a `TextEmbedder`, which has its `pooling` and leaves
-    the decoder out.
+    It trains a sentence encoder without labels. The decoder is the encoder itself, made
+    causal; its layers also attend to the vector. Only these attentions are new, and the
+    decoder's bias by relative position, if the encoder has such a bias. After training,
+    save a preset and load it as a `TextEmbedder`. It takes the `pooling` over and drops
+    the decoder.
 
     Args:
-        backbone: `keras_bertfam.models.EncoderBackbone` that isn't causal, and can be:
-            not a DeBERTa, and without gates of heads.
+        backbone: `keras_bertfam.models.EncoderBackbone` that isn't causal but can be
+            made so: not a DeBERTa, and without gates of heads.
         preprocessor: `DenoisingAutoencoderPreprocessor`, or `None` for batches that
             are preprocessed already.
         pooling: `"cls"`, the first token's state, or `"mean"` of the states of all
@@ -42,13 +42,14 @@ class DenoisingAutoencoder(PretrainingTask):
 
     Call arguments:
         inputs: dict of tensors: those of the backbone; and `target_ids`, int `(batch,
-            length)`, the text as it was, with `target_padding_mask` of that shape.
+            length)`, the original text, with `target_padding_mask` of that shape.
 
     Returns:
-        float32 tensor `(batch, length, vocabulary_size)`: logits of the token after
-        each of `target_ids`. Without these the vectors, `(batch, hidden_dim)`.
+        float32 tensor `(batch, length, vocabulary_size)`: the logits of the token after
+        each of `target_ids`. Without `target_ids`, the vectors, `(batch, hidden_dim)`.
 
-    `fit()` takes what `DenoisingAutoencoderPreprocessor.dataset()` gives, or raw texts.
+    `fit()` takes the batches of `DenoisingAutoencoderPreprocessor.dataset()`, or raw
+    texts.
 
     Reference: [Wang et al., 2021](https://arxiv.org/abs/2104.06979), section 3.
 
@@ -85,8 +86,8 @@ class DenoisingAutoencoder(PretrainingTask):
         for name in ("disentangled", "convolution", "head_gates"):
             if getattr(backbone, name) not in (None, 0):
                 raise ValueError(
-                    f"`backbone` must have no `{name}`: its layers are the causal "
-                    f"decoder's, too. Received: {type(backbone).__name__} with "
+                    f"`backbone` must have no `{name}`: the causal decoder shares its "
+                    f"layers. Received: {type(backbone).__name__} with "
                     f"{name}={getattr(backbone, name)!r}."
                 )
         super().__init__(backbone, preprocessor, **kwargs)
@@ -129,7 +130,7 @@ class DenoisingAutoencoder(PretrainingTask):
 
     @staticmethod
     def vector_pooling(config: Config) -> str:
-        """Say by its config of what states its vector is made, for a `TextEmbedder`."""
+        """Give the pooling that a task's config has, for a `TextEmbedder`."""
         return str(config["pooling"])
 
     def default_loss(self) -> MaskedCrossentropy:

@@ -1,4 +1,4 @@
-"""Raw text to rows with words left out, and what a decoder writes of them."""
+"""Turn raw text into rows with words left out, and the decoder's targets."""
 
 from typing import Any
 
@@ -18,25 +18,25 @@ from keras_bertfam.types import Config, TFTensor, Tokenizer
 class DenoisingAutoencoderPreprocessor(PackingPreprocessor):
     """Makes rows with words left out, for an encoder, and whole ones for a decoder.
 
-    A row is a block of one document: of sentences, give each as a document of its own.
+    A row is a block of one document. To train on sentences, give each as a document.
 
     Args:
         tokenizer: a tokenizer layer with a start and an end token.
         sequence_length: int. Tokens in a row, special ones included. Defaults to `128`.
-        deletion_rate: float in [0, 1]. The chance of each word to be left out; one
-            always stays. Where words begin is read off the vocabulary. Defaults to
+        deletion_rate: float in [0, 1]. The probability that a word is left out; one
+            word always stays. The vocabulary tells where words begin. Defaults to
             `0.6`.
         seed: int. Defaults to `0`.
 
     Call arguments:
         x: string, list of strings or string tensor of shape `(batch,)`.
-        seed: integer tensor of shape `(2,)` or `None`: the seed of what is left out.
+        seed: integer tensor of shape `(2,)` or `None`: the seed for leaving words out.
 
     Returns:
         `(x, y, sample_weight)`: a dict of `token_ids`, int32 `(batch, length)`, and
-        `padding_mask`, bool, of what stays; `target_ids` and `target_padding_mask`,
-        `(batch, length - 1)`, all tokens but the last; the token after each of these,
-        int32; and float32 weights, 0 for padding.
+        `padding_mask`, bool, of the words that stay; `target_ids` and
+        `target_padding_mask`, `(batch, length - 1)`, all tokens except the last; the
+        next token of each of these, int32; and float32 weights, 0 for padding.
 
     Example:
 

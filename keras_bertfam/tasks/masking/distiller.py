@@ -1,4 +1,4 @@
-"""Distillation of a language model into a smaller one."""
+"""Distil a language model into a smaller one."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -19,18 +19,19 @@ from keras_bertfam.tasks.masking.masked_lm_preprocessor import (
 from keras_bertfam.tasks.task import PretrainingTask
 from keras_bertfam.types import Config, Model, Path, Tensor
 
-# The published weights of the parts of the loss, by where they are published.
+# Published weights of the loss's parts, by the place where they are published.
 DISTILLATION_RECIPES = {
     # The released code's command for one GPU.
     "single_gpu": dict(DISTILBERT.pretraining[""].task_arguments),
-    # Its command for several GPUs.
+    # The released code's command for several GPUs.
     "multi_gpu": {
         "ce_weight": 0.33,
         "mlm_weight": 0.33,
         "cosine_weight": 0.33,
         "mse_weight": 0.0,
     },
-    # Its defaults, whose .5 for language modelling is that of a causal student.
+    # The released code's defaults. Their .5 for language modelling is for a causal
+    # student.
     "defaults": {
         "ce_weight": 0.5,
         "mlm_weight": 0.5,
@@ -59,48 +60,50 @@ def cosine_distance(x: Tensor, y: Tensor) -> Tensor:
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class Distiller(PretrainingTask):
-    """Trains a student to say what its teacher says, as DistilBERT.
+    """Trains a student to predict as its teacher does, as DistilBERT.
 
-    Call `fit()` to train its `student`, which is used and saved by itself.
+    Call `fit()` to train `student`, which you then use and save.
 
-    The loss is the sum, each with its weight, of
+    The loss is the weighted sum of
 
     - `temperature**2 * KL(teacher || student)` of the two softmaxes over the
       vocabulary at that temperature;
-    - the student's cross-entropy at the masked positions, or of each next token;
+    - the student's cross-entropy at the masked positions, or at every next token;
     - `1 - cos` between the last hidden states of both, over all tokens but
       padding;
     - the squared difference of the logits, summed over the vocabulary.
 
-    Soft targets and squared differences are averaged over all tokens but padding,
-    or over those with a target. The teacher sees the same input, without
-    dropout, and isn't trained: its weights keep `trainable` for other uses.
+    Soft targets and squared differences are averaged over all tokens except padding, or
+    over the tokens with a target. The teacher gets the same input, without dropout, and
+    isn't trained. Its weights keep their `trainable`, for other uses.
 
-    What is saved is the student: `save()` and `save_to_preset()` write the task that
-    it is, to be loaded as one, and `save_weights()` its weights.
+    Only the student is saved: `save()` and `save_to_preset()` write the student's task,
+    and `save_weights()` writes its weights.
 
     Args:
-        student: `keras_bertfam.tasks.MaskedLM` or `CausalLM`, as for DistilGPT2,
-            trained in place. See their `from_teacher` for one that begins with layers
-            of the teacher.
+        student: `keras_bertfam.tasks.MaskedLM`, or `CausalLM` as for DistilGPT2. It is
+            trained in place. Their `from_teacher` makes one that begins with layers of
+            the teacher.
         teacher: a task of the student's kind.
-        preprocessor: that of such a task, or `None`: of a `CausalLM` the student's,
-            else a `DistillerPreprocessor` with its tokenizer and length of rows. A
-            given one goes to a student without one.
+        preprocessor: a preprocessor for the student's task. `None` takes a `CausalLM`'s
+            own; for others it makes a `DistillerPreprocessor` with the student's
+            tokenizer and row length. A student without a preprocessor gets the given
+            one.
         temperature: float, positive.
         ce_weight: float. Weight of the soft targets.
         mlm_weight: float. Weight of the student's own cross-entropy.
-        cosine_weight: float. Not 0 needs a student as wide as the teacher.
-        mse_weight: float.
+        cosine_weight: float. Weight of the distance of states. If it isn't 0, the
+            student must be as wide as the teacher.
+        mse_weight: float. Weight of the squared differences of logits.
         soft_targets: `"all"` or `"masked"`: the tokens with soft targets.
             `"masked"` computes logits of a `MaskedLM` for these only.
         **kwargs: arguments of `keras.Model`.
 
-    The default weights are `DISTILLATION_RECIPES["single_gpu"]`; the paper gives
-    none.
+    The default weights are `DISTILLATION_RECIPES["single_gpu"]`; the paper gives no
+    weights.
 
     Call arguments:
-        inputs: dict of tensors, those of the student, `mask_positions` included.
+        inputs: dict of tensors, the student's inputs with `mask_positions`.
 
     Returns:
         Dict of float32 tensors: `logits` and `teacher_logits` `(batch, length or
@@ -108,11 +111,12 @@ class Distiller(PretrainingTask):
         hidden_dim)` if the cosine has a weight, and `mlm_logits` `(batch, count,
         vocabulary_size)`.
 
-    `fit()` takes what `preprocessor.dataset()` gives. `compile()` without arguments is
-    the released code's training.
+    `fit()` takes the batches of `preprocessor.dataset()`. `compile()` without arguments
+    sets up the released code's training.
 
     Raises:
-        ValueError: for models that don't fit, a weight below 0 or all of them 0.
+        ValueError: for a student and a teacher that don't go together, a weight below
+            0, or only weights of 0.
 
     Reference: [Sanh et al., 2019](https://arxiv.org/abs/1910.01108), sections 2
     and 3.
@@ -172,8 +176,9 @@ class Distiller(PretrainingTask):
         kinds = [isinstance(model, CausalLM) for model in (self.student, self.teacher)]
         if kinds[0] != kinds[1]:
             raise ValueError(
-                "`student` and `teacher` must both be a `CausalLM`, or none. Received: "
-                f"{type(self.student).__name__} and {type(self.teacher).__name__}."
+                "`student` and `teacher` must both be a `CausalLM`, or neither of "
+                f"them. Received: {type(self.student).__name__} and "
+                f"{type(self.teacher).__name__}."
             )
         if self.soft_targets not in ("all", "masked"):
             raise ValueError(
@@ -214,7 +219,7 @@ class Distiller(PretrainingTask):
         self, inputs: dict[str, Tensor], training: bool | None = None
     ) -> dict[str, Tensor]:
         inputs = dict(inputs)
-        slots = inputs.pop("mask_positions", None)  # none of a `CausalLM`
+        slots = inputs.pop("mask_positions", None)  # a `CausalLM` has none
         hidden = self._hidden(self.student, inputs, slots, training)
         logits = self._logits(self.student, hidden, slots)
         outputs = {"logits": logits, "mlm_logits": logits}
@@ -231,7 +236,7 @@ class Distiller(PretrainingTask):
         return outputs
 
     def _hidden(self, model, inputs, slots, training):
-        """Give the last hidden states, at masked positions if nothing else is read."""
+        """Give the last hidden states, of masked positions only if that is enough."""
         everywhere = self.cosine_weight or self._compares_all_logits
         outputs = model.backbone(
             inputs,
@@ -249,7 +254,7 @@ class Distiller(PretrainingTask):
 
     @property
     def loss_counts(self) -> int:
-        # Masked tokens, and all of a row's.
+        # The masked tokens, and all tokens of a row.
         return 2 if self.cosine_weight or self._compares_all_logits else 1
 
     def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
@@ -312,7 +317,7 @@ class Distiller(PretrainingTask):
             cards.write(folder, self.student, self.training_facts(), card)
 
     def input_signature(self) -> dict[str, keras.InputSpec]:
-        """Say what the student takes, as its own `input_signature`."""
+        """Give the student's inputs, as its own `input_signature` does."""
         return self.student.input_signature()
 
     def export(self, *args: Any, **kwargs: Any) -> None:
@@ -323,7 +328,7 @@ class Distiller(PretrainingTask):
     def from_preset(
         cls, preset: Path, load_weights: bool = True, **kwargs: Any
     ) -> Self:
-        """Refuse, by a `ValueError`: presets hold students."""
+        """Raise a `ValueError`: presets hold students, not distillers."""
         raise ValueError(
             "A preset holds no distiller. Load student and teacher with "
             "`MaskedLM.from_preset` or `CausalLM.from_preset` and pass them to "

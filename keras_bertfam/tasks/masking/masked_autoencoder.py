@@ -1,4 +1,4 @@
-"""Masked language modelling with a decoder that has one vector of each row."""
+"""Model masked language, with a decoder that reads one vector of each row: RetroMAE."""
 
 from typing import Any
 
@@ -22,43 +22,44 @@ from keras_bertfam.types import Config, Model, Tensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class MaskedAutoencoder(FillMask, PretrainingTask):
-    """Predicts masked tokens, and all tokens from the vector of the first: RetroMAE.
+    """Predicts masked tokens, and all tokens from the first token's state: RetroMAE.
 
     Call `fit()` to train, and `fill_mask()` to fill masks in texts.
 
-    It prepares an encoder for search: the first token's state learns to hold what a
-    text says. A decoder of one layer predicts each token from this state, the token's
-    place, and half of the other words of the row. Save a preset, and load it as a
-    `DualEncoder` or a `TextEmbedder`: they leave the decoder out.
+    It prepares an encoder for search: the first token's state learns to represent the
+    whole text. A decoder of one layer predicts each token from this state, the token's
+    position, and half of the other words of the row. After training, save a preset and
+    load it as a `DualEncoder` or a `TextEmbedder`; they drop the decoder.
 
     Args:
         backbone: `keras_bertfam.models.EncoderBackbone` that isn't causal.
         preprocessor: `MaskedAutoencoderPreprocessor`, or `None` for batches that are
             masked already.
-        decoder_positions: int or `None`. Rows of a table of positions of the decoder's
-            own. `None` means the backbone's table, as published; and where it has none
-            as wide as its states, such as ModernBERT, DeBERTa and ALBERT, one for rows
-            of the preprocessor's length, or of 512 tokens without one.
+        decoder_positions: int or `None`. Rows of the decoder's own table of positions.
+            `None` uses the backbone's table, as published. If the backbone has no table
+            as wide as its states (ModernBERT, DeBERTa, ALBERT), the decoder gets one
+            for rows of the preprocessor's length; without a preprocessor, for 512
+            tokens.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
         inputs: dict of tensors: those of the backbone; `mask_positions`, int `(batch,
-            count)`, without which every position is predicted; and for the decoder
-            `target_ids`, int `(batch, length)`, the tokens as they were, and
-            `contexts`, bool `(batch, length, length)`, true where the token of the
-            second axis is predicted from that of the third.
+            count)` (without it, every position is predicted); and for the decoder
+            `target_ids`, int `(batch, length)`, the original tokens, and `contexts`,
+            bool `(batch, length, length)`: `contexts[b, i, j]` tells whether token `i`
+            is predicted from token `j`.
 
     Returns:
         Dict of float32 logits: `masked_lm` `(batch, count, vocabulary_size)`, and with
         `target_ids` `reconstruction` `(batch, length, vocabulary_size)`.
 
-    `fit()` takes what `MaskedAutoencoderPreprocessor.dataset()` gives. The loss is the
-    sum of two cross-entropies: the mean over masked tokens, and that over all tokens
-    but the special ones.
+    `fit()` takes the batches of `MaskedAutoencoderPreprocessor.dataset()`. The loss is
+    the sum of two mean cross-entropies: over masked tokens, and over all tokens except
+    special ones.
 
     Reference: [Xiao et al., 2022](https://arxiv.org/abs/2205.12035), section 3. Later
-    versions of its code pass the decoder's queries through the norm and dropout of the
-    embeddings, which the paper doesn't.
+        versions of its code also pass the decoder's queries through the norm and
+        dropout of the embeddings. We follow the paper, which doesn't.
 
     Example:
 
@@ -120,7 +121,7 @@ class MaskedAutoencoder(FillMask, PretrainingTask):
         positions = inputs.pop("mask_positions", None)
         targets, contexts = inputs.pop("target_ids", None), inputs.pop("contexts", None)
         labels = inputs.pop(LABELS, {})
-        if positions is not None:  # and the first before them
+        if positions is not None:  # and the first token's state before them
             positions = ops.pad(ops.cast(positions, "int32"), [[0, 0], [1, 0]])
         states = self.backbone(
             inputs, positions=positions, return_pooled=False, training=training
@@ -146,7 +147,7 @@ class MaskedAutoencoder(FillMask, PretrainingTask):
         return outputs
 
     def _decode(self, summaries, rows, contexts, training):
-        """Compute a state of each token from the rows' vectors and the contexts."""
+        """Compute a state for each token from the rows' vectors and the contexts."""
         places = None
         if self.decoder_positions is None:
             places = self.backbone.position_vectors(rows)
@@ -168,7 +169,7 @@ class MaskedAutoencoder(FillMask, PretrainingTask):
 
     @staticmethod
     def vector_pooling(config: Config) -> str:
-        """Say of what states its vector is made, for a `TextEmbedder`."""
+        """Give the pooling for a `TextEmbedder`."""
         return "cls"
 
     def default_loss(self) -> dict[str, MaskedCrossentropy]:
@@ -193,7 +194,7 @@ def _has_positions(backbone):
     return table is not None and backbone.config.embedding_dim == backbone.hidden_dim
 
 
-# Updates aren't given: 8 epochs of Wikipedia and BookCorpus, on 8 GPUs.
+# The paper gives no number of steps: 8 epochs of Wikipedia and BookCorpus, on 8 GPUs.
 RETROMAE_RECIPE = PretrainingRecipe(
     task="MaskedAutoencoder",
     source="Xiao et al., 2022, section 4.1; staoxiao/RetroMAE, README",

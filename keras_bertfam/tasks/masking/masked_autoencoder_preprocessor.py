@@ -1,4 +1,4 @@
-"""Raw text to masked batches, with what each token is predicted from besides."""
+"""Turn raw text into masked batches, with a context for each token."""
 
 from typing import Any
 
@@ -22,17 +22,17 @@ from keras_bertfam.types import Config, TFTensor, Tokenizer
 class MaskedAutoencoderPreprocessor(MaskingPreprocessor):
     """`MaskedLMPreprocessor` with RetroMAE's settings and a context for each token.
 
-    A row is a block of one document. Half of its words are hidden from each token that
-    the decoder predicts, other ones from each, see `SampleContexts`.
+    A row is a block of one document. For each token that the decoder predicts, another
+    half of the row's words is hidden, see `SampleContexts`.
 
     Args:
         tokenizer: a tokenizer layer with a mask token.
         sequence_length: int. Tokens in a row, special ones included. Defaults
             to `128`.
-        mask_selection_rate: float in [0, 1]. What is masked for the encoder. Defaults
-            to `0.3`.
-        hiding_rate: float in [0, 1]. What is hidden from each token that the decoder
-            predicts. Defaults to `0.5`.
+        mask_selection_rate: float in [0, 1]. Share of the tokens masked for the
+            encoder. Defaults to `0.3`.
+        hiding_rate: float in [0, 1]. Share of the words hidden when the decoder
+            predicts a token. Defaults to `0.5`.
         strategy: see `MaskedLMPreprocessor`. Defaults to `"words"`.
         sequence_ids: bool. Must be `False`: a row has one vector.
         **kwargs: other arguments of `MaskedLMPreprocessor`.
@@ -40,12 +40,12 @@ class MaskedAutoencoderPreprocessor(MaskingPreprocessor):
     Call arguments are those of `MaskedLMPreprocessor`.
 
     Returns:
-        `(x, y, sample_weight)`: a dict of what `MaskedLMPreprocessor` has in `x`;
-        `target_ids`, int32 `(batch, length)`, the tokens as they were; and `contexts`,
-        bool `(batch, length, length)`, what each is predicted from. A dict of the
-        targets, `masked_lm` `(batch, slots)` and `reconstruction` `(batch, length)`.
-        And a dict of their float32 weights: 0 for empty slots, padding and special
-        tokens.
+        `(x, y, sample_weight)`. `x` is the dict of `MaskedLMPreprocessor`, with
+        `target_ids`, int32 `(batch, length)`, the original tokens, and `contexts`, bool
+        `(batch, length, length)`, the tokens from which each is predicted. `y` is a
+        dict of the targets `masked_lm` `(batch, slots)` and `reconstruction` `(batch,
+        length)`. `sample_weight` is a dict of their float32 weights: 0 for empty slots,
+        padding and special tokens.
 
     Example:
 
@@ -120,7 +120,7 @@ class MaskedAutoencoderPreprocessor(MaskingPreprocessor):
 
 
 class _MasksAndContexts:
-    """What masks tokens, and what draws contexts of the tokens as they were."""
+    """Mask tokens, and draw contexts for the original tokens."""
 
     row_arguments = MaskTokens.row_arguments
 

@@ -1,4 +1,4 @@
-"""Writing text by unmasking it, in any order, with an encoder."""
+"""Write text by unmasking it in any order, with an encoder."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -36,13 +36,14 @@ ORDERS = ("confidence", "random")
 class MaskedDiffusionLM(FillMask, PretrainingTask):
     """Predicts masked tokens at any rate of masking, and so writes texts.
 
-    Call `fit()` to train, `generate()` to write, `score()` for how likely texts are at
-    least, and `fill_mask()` to fill masks in texts.
+    Call `fit()` to train, `generate()` to write, `score()` for a bound on how unlikely
+    texts are, and `fill_mask()` to fill masks in texts.
 
-    A masked language model learns at one rate, such as 15 %. At all rates from 0 to 1,
-    and with masked tokens weighted by `1 / rate`, the loss is a bound on the negative
-    log-likelihood of the text, in nats per token, which other language models have as
-    well. Text is written by unmasking some tokens at a time, in any order.
+    A masked language model learns at one rate of masking, such as 15 %. This task
+    learns at all rates from 0 to 1, and weights masked tokens by `1 / rate`. So the
+    loss is an upper bound on the text's negative log-likelihood in nats per token,
+    comparable with that of other language models. Text is written by unmasking some
+    tokens at a time, in any order.
 
     Args:
         backbone: `keras_bertfam.models.EncoderBackbone` that isn't causal.
@@ -51,16 +52,18 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
-        inputs: dict of tensors: those of the backbone; and, if not all positions are to
-            be predicted, `mask_positions`, int `(batch, count)`.
+        inputs: dict of tensors: those of the backbone; and optionally `mask_positions`,
+            int `(batch, count)`, the positions to predict. Without it, all are
+            predicted.
 
     Returns:
         float32 tensor `(batch, length or count, vocabulary_size)`: logits.
 
-    `fit()` takes what `MaskedDiffusionLMPreprocessor.dataset()` gives, which masks anew
-    in each epoch, or raw strings, whose masks depend on the texts alone.
+    `fit()` takes the batches of `MaskedDiffusionLMPreprocessor.dataset()`, which masks
+    anew in each epoch; or raw strings, whose masks depend only on the texts.
     `compile()` without arguments has `DiffusionBound` as loss. The accuracy weights
-    tokens as the loss does. `from_preset()` takes the head of a masked language model.
+    tokens as the loss does. `from_preset()` also loads the head of a masked language
+    model.
 
     References: [Nie et al., 2025](https://arxiv.org/abs/2502.09992) (LLaDA);
     [Sahoo et al., 2024](https://arxiv.org/abs/2406.07524) (MDLM).
@@ -117,21 +120,21 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
         temperature: float = 0.0,
         seed: int | None = None,
     ) -> Any:
-        """Write texts by unmasking: masks in them, and masks that are put behind.
+        """Write texts by unmasking: fill their masks, and masks that are appended.
 
-        In each step some of the masked tokens become what the model predicts there.
-        What becomes of a text doesn't depend on the others but for random numbers.
+        In each step the model replaces some of the masks by its predictions. A text's
+        result doesn't depend on the other texts, except through random numbers.
 
         Args:
             texts: str or list of str; they may have the tokenizer's mask token, and may
                 be empty.
-            new_tokens: int. Masks put behind each text.
-            steps: int or `None`. How many times the model is called for a text at most,
-                equally often for each block; `None` for once a token. The fewer, the
-                more tokens are chosen without knowing each other.
-            block_length: int or `None`. Masks are unmasked in blocks of so many, from
-                left to right; `None` for all in one.
-            order: `"confidence"`, the tokens first whose probability is highest, or
+            new_tokens: int. Masks appended to each text.
+            steps: int or `None`. The most calls of the model for a text, divided
+                equally among its blocks; `None` for one call for each token. With fewer
+                calls, more tokens are chosen at once, without knowing each other.
+            block_length: int or `None`. Masks of a block, of which one after the other
+                is unmasked from left to right; `None` for a single block.
+            order: `"confidence"`, which unmasks the most probable tokens first, or
                 `"random"`.
             temperature: float. 0 takes the most probable token of each position, 1
                 draws from the probabilities.
@@ -186,7 +189,7 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
         return as_texts(self, kept, None)
 
     def _rows_of(self, texts, new_tokens=0):
-        """List the ids of texts between the ends of a row, masks behind each text."""
+        """List the ids of texts with start and end token, and masks after each text."""
         if self.preprocessor is None:
             raise ValueError("This needs a task with a preprocessor.")
         if texts is None or not np.size(texts):
@@ -209,7 +212,7 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
         return rows
 
     def _padded(self, rows):
-        """Make arrays of rows, of one of few widths: ids, and what isn't padding."""
+        """Make arrays of ids and padding masks from rows, with one of few widths."""
         most = getattr(self.backbone, "max_sequence_length", None)
         width = padded_width(max(map(len, rows)), most)
         ids = np.full((len(rows), width), self.preprocessor.tokenizer.pad_token_id)
@@ -219,7 +222,7 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
         return ids.astype("int32"), np.arange(width) < lengths[:, None]
 
     def _never_written(self):
-        """List the ids that are no part of a text."""
+        """List the ids that are never part of a text."""
         tokenizer = self.preprocessor.tokenizer
         own = [tokenizer.pad_token_id, tokenizer.mask_token_id]
         return [*special_token_ids(tokenizer), *own]
@@ -229,7 +232,7 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
         inputs["mask_positions"] = positions.astype("int32")
         logits = self.predict_on_batch(inputs).astype("float64")
         logits[..., self._never_written()] = -np.inf
-        # A table may have more rows than there are tokens.
+        # An embedding table may have more rows than there are tokens.
         logits[..., self.preprocessor.tokenizer.vocabulary_size() :] = -np.inf
         return logits - logits.max(-1, keepdims=True)
 
@@ -241,21 +244,23 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
         batch_size: int = 32,
         seed: int = 0,
     ) -> Any:
-        """Estimate a bound on how unlikely texts are.
+        """Estimate an upper bound on the negative log-likelihood of texts.
 
-        Of a text with `n` tokens `k` are masked; the `k` of the samples are spread
-        evenly over 1 to `n`. The sum of their cross-entropies, times `n / k`, is in the
-        mean what the tokens cost when the model writes them one by one, in all orders.
+        For a sample, `k` of a text's `n` tokens are masked; the values of `k` are
+        spread evenly over 1 to `n`. The sum of the masked tokens' cross-entropies,
+        times `n / k`, equals on average the negative log-likelihood of writing the
+        tokens one by one, averaged over all orders.
 
         Args:
             texts: str or list of str.
-            samples: int. The more, the less it varies.
+            samples: int. More samples make the estimate more exact.
             batch_size: int.
-            seed: int. The same gives a text the same masks, whatever the others are.
+            seed: int. With the same seed a text gets the same masks, whatever the other
+                texts are.
 
         Returns:
-            float64 NumPy array `(len(texts),)`, nats per token, special tokens not
-            counted; a float for a str. `nan` for a text without a token.
+            float64 NumPy array `(len(texts),)`, in nats per token, without special
+            tokens; a float for a str. `nan` for a text without tokens.
 
         Raises:
             ValueError: as `generate`.
@@ -280,7 +285,7 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
         count = len(places)
         if not count:
             return np.nan
-        rng = np.random.default_rng(seed)  # a text's masks are its own
+        rng = np.random.default_rng(seed)  # each text has random numbers of its own
         first = rng.integers(count)
         masks = 1 + (first + np.arange(samples) * count // samples) % count
         order = np.argsort(rng.random((samples, count)), axis=1)
@@ -292,7 +297,7 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
 
     @without_gradients
     def _crossentropies(self, ids, inside, masked, batch_size):
-        """Compute the cross-entropy of each token, of rows with these tokens masked."""
+        """Compute the cross-entropy of each token in rows with masked tokens."""
         mask_token_id = self.preprocessor.tokenizer.mask_token_id
         found = []
         for begin in range(0, len(ids), batch_size):
@@ -300,7 +305,7 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
             given = np.where(masked[part], mask_token_id, ids[part]).astype("int32")
             rows = {"token_ids": given, "padding_mask": inside[part]}
             states = self.backbone(rows, return_pooled=False, training=False)
-            # Of logits only the label's cross-entropy is kept.
+            # Only the label's cross-entropy is kept of the logits.
             scores = self.head(states["sequence_output"], targets=ids[part])
             found.append(keras.ops.convert_to_numpy(scores)[..., 0])
         return np.concatenate(found)
@@ -316,10 +321,10 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
 
 
 def _plan(count, size, steps):
-    """Say for each call which block of masks is open, and how many become tokens.
+    """For each call, give the open block of masks and how many of them are unmasked.
 
-    Example: 5 masks in blocks of 3 are a block of 3 and one of 2. By 3 steps the first
-    one gets 2 calls and the second one 1: `[(0, 2), (0, 1), (1, 2)]`.
+    Example: 5 masks in blocks of 3 make a block of 3 and one of 2. With 3 steps, the
+        first block gets 2 calls and the second one 1: `[(0, 2), (0, 1), (1, 2)]`.
     """
     blocks = -(-count // size)
     if steps is not None and steps < max(1, blocks):
@@ -338,9 +343,9 @@ def _plan(count, size, steps):
 
 
 def _choices(logits, order, temperature, rng):
-    """Choose a token for each position, and how certain each is to be written now."""
+    """Choose a token for each position, with a priority for being written now."""
     drawn = logits
-    if temperature:  # Gumbel's way to draw from a softmax, exact in float64 alone
+    if temperature:  # the Gumbel trick draws from a softmax; only float64 is exact
         drawn = logits / temperature + rng.gumbel(size=logits.shape)
     best = drawn.argmax(-1)
     if order == "random":
@@ -350,10 +355,10 @@ def _choices(logits, order, temperature, rng):
 
 
 def _write(ids, positions, still, best, certainty, quota):
-    """Write the most certain tokens of each row, as many as `quota`, in place.
+    """Write the `quota` most certain tokens of each row, in place.
 
-    Example: of [CLS] a [MASK] [MASK] [SEP] both masks are still there, and the quota is
-    1. The best are "cat" with .6 and "dog" with .9: "dog" is written.
+    Example: in [CLS] a [MASK] [MASK] [SEP] the best tokens for the two masks are "cat"
+        with .6 and "dog" with .9. With a quota of 1, "dog" is written.
     """
     order = np.argsort(-np.where(still, certainty, -1.0), axis=1, kind="stable")
     rank = np.argsort(order, axis=1)

@@ -1,4 +1,4 @@
-"""Raw text to rows that are masked at any rate, for masked diffusion."""
+"""Turn raw text into rows that are masked at any rate, for masked diffusion."""
 
 from typing import Any
 
@@ -20,10 +20,10 @@ class MaskedDiffusionLMPreprocessor(PackingPreprocessor):
     Args:
         tokenizer: a tokenizer layer with a mask token.
         sequence_length: int. Tokens in a row, special ones included. Defaults to `128`.
-        lowest_rate: float in [0, 1]. Rates are uniform from there to 1. Defaults to
-            `0.001`.
-        sequence_ids: bool. Whether tokens attend to those of their own document only.
-            Defaults to `False`.
+        lowest_rate: float in [0, 1]. Rates are drawn uniformly between it and 1.
+            Defaults to `0.001`.
+        sequence_ids: bool. Whether tokens attend only to their own document. Defaults
+            to `False`.
         seed: int. Defaults to `0`.
 
     Call arguments:
@@ -32,9 +32,8 @@ class MaskedDiffusionLMPreprocessor(PackingPreprocessor):
 
     Returns:
         `(x, y, sample_weight)`: a dict of `token_ids`, int32 `(batch, length)`, with
-        masks, and `padding_mask`, bool; the ids as they were, int32, -1 for special
-        tokens and padding; and float32 weights, `1 / rate` of masked tokens and 0 of
-        others.
+        masks, and `padding_mask`, bool; the original ids, int32, -1 for special tokens
+        and padding; and float32 weights, `1 / rate` for masked tokens and 0 for others.
 
     Example:
 

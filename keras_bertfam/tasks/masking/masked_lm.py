@@ -1,4 +1,4 @@
-"""Masked language modelling, and filling in the masks of texts."""
+"""Model masked language, and fill the masks of texts."""
 
 import numbers
 from collections.abc import Sequence
@@ -36,8 +36,8 @@ class FillMask(Mixin):
             inputs: dict of arrays: those of the backbone and `mask_positions`.
 
         Returns:
-            float32 tensor `(batch, count, vocabulary_size)`. By default the
-            task's output, or that named `"masked_lm"` of several.
+            float32 tensor `(batch, count, vocabulary_size)`. By default it is the
+            task's output, or its output `"masked_lm"` if there are several.
         """
         outputs = self(inputs, training=False)
         return outputs["masked_lm"] if isinstance(outputs, dict) else outputs
@@ -55,15 +55,13 @@ class FillMask(Mixin):
         """Predict the mask tokens in texts.
 
         Args:
-            texts: str or list of str, with the tokenizer's mask token
-                (`[MASK]` for BERT, `<mask>` for RoBERTa) where a token is
-                wanted.
+            texts: str or list of str, with the tokenizer's mask token (`[MASK]` for
+                BERT, `<mask>` for RoBERTa) wherever a token is to be predicted.
             top_k: int. How many tokens for each mask.
 
         Returns:
-            For each text a list with one entry for each mask: a list of
-            `(token, probability)` pairs, the most probable first. For a single
-            str that text's list.
+            For each text a list with one entry for each mask: a list of `(token,
+            probability)` pairs, the most probable first. For a single str, its list.
 
         Raises:
             ValueError: if the task has no preprocessor, there is no text, a text
@@ -89,8 +87,8 @@ class FillMask(Mixin):
             raise ValueError(f"`top_k` must be an int. Received: {top_k!r}.")
         if not 1 <= top_k <= tokenizer.vocabulary_size():
             raise ValueError(
-                f"`top_k` must be in [1, {tokenizer.vocabulary_size()}], the tokens "
-                f"there are. Received: {top_k}."
+                f"`top_k` must be in [1, {tokenizer.vocabulary_size()}], the size of "
+                f"the vocabulary. Received: {top_k}."
             )
         inputs = self.preprocessor.encode(texts)
         inputs = {name: np.asarray(value) for name, value in inputs.items()}
@@ -105,7 +103,7 @@ class FillMask(Mixin):
         positions = order[:, : masked.sum(axis=1).max()].astype("int32")
         strings = self.token_strings()
         logits = self.masked_lm_logits({**inputs, "mask_positions": positions})
-        logits = logits[..., : len(strings)]  # a table may have more rows
+        logits = logits[..., : len(strings)]  # an embedding table may have more rows
         values, ids = ops.top_k(ops.softmax(logits), top_k)
         values, ids = ops.convert_to_numpy(values), ops.convert_to_numpy(ids)
         return [
@@ -129,18 +127,19 @@ class MaskedLM(FillMask, PretrainingTask):
     Call `fit()` to train, `fill_mask()` to fill masks in texts, and `from_teacher()`
     for a smaller model to distil into.
 
-    Only the masked positions are computed in the last block and projected onto
+    The last block computes only the masked positions, and only these are projected onto
     the vocabulary.
 
     Args:
         backbone: `keras_bertfam.models.EncoderBackbone`.
         preprocessor: `MaskedLMPreprocessor`, or `None` for batches that are
             masked already.
-        decoder_positions: int or `None`. With a DeBERTa, the enhanced mask decoder:
-            a table of so many absolute positions is added to the states before the
-            last layer, and this layer, run twice from there, attends to these states.
-            Rows can't be longer. Files of the original have such a table, and are read
-            with it; `transformers` leaves it out, and so predicts other tokens.
+        decoder_positions: int or `None`. For a DeBERTa: size of the enhanced mask
+            decoder's table of absolute positions. The table is added to the states
+            before the last layer; this layer then runs twice, and attends to the states
+            without it. Rows can't be longer than the table. Checkpoints of the original
+            have such a table, and it is read with them. `transformers` leaves it out,
+            and so predicts other tokens.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
@@ -152,11 +151,11 @@ class MaskedLM(FillMask, PretrainingTask):
         float32 tensor of shape `(batch, count or length, vocabulary_size)`,
         logits.
 
-    `fit()` takes what `MaskedLMPreprocessor.dataset()` gives, which masks anew in
-    each epoch, or raw strings, whose masks depend on the text alone.
-    `compile()` without arguments is the training of the backbone's family, see
-    `recipe()`: the loss is `sum(weight * crossentropy) / sum(weight)`, the metrics
-    are masked accuracy and perplexity.
+    `fit()` takes the batches of `MaskedLMPreprocessor.dataset()`, which masks anew in
+    each epoch; or raw strings, whose masks depend only on the text. `compile()` without
+    arguments sets up the training of the backbone's family, see `recipe()`: the loss is
+    `sum(weight * crossentropy) / sum(weight)`, the metrics are masked accuracy and
+    perplexity.
 
     References: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section
     3.1; the decoder: [He et al., 2020](https://arxiv.org/abs/2006.03654), section 3.2,
@@ -227,14 +226,14 @@ class MaskedLM(FillMask, PretrainingTask):
     ) -> "MaskedLM":
         """Build a student that begins with parts of a teacher, as DistilBERT does.
 
-        Backbone and table are those of `DistilBertBackbone.from_teacher`, and so is
-        the bias of the vocabulary head the teacher's. Its dense layer and norm are
-        new, as in the released code, unless they are asked for.
+        Backbone and embedding table are made as by `DistilBertBackbone.from_teacher`.
+        The vocabulary head's bias is the teacher's. The head's dense layer and norm are
+        new, as in the released code, unless `copy_transform` is true.
 
         Args:
             teacher: `MaskedLM`.
-            layers: sequence of ints, the teacher's layers to take; see
-                `teacher_layers` for the default.
+            layers: sequence of ints, the teacher's layers to copy; see `teacher_layers`
+                for the default.
             copy_transform: bool. Whether the head's dense layer and norm are copied.
             **kwargs: arguments of the backbone to override, such as `dropout`.
 
@@ -285,7 +284,7 @@ class MaskedLM(FillMask, PretrainingTask):
 def added_queries(
     queries: PositionQueries, inputs: dict[str, Tensor], positions: Tensor | None
 ) -> Tensor:
-    """Give the vectors of the positions to predict, or of all of a row.
+    """Give the vectors of the positions to predict, or of all positions of a row.
 
     Args:
         queries: `PositionQueries`.
@@ -296,7 +295,7 @@ def added_queries(
         Float tensor `(batch or 1, count or length, hidden_dim)`.
 
     Raises:
-        ValueError: for rows of more tokens than there are positions.
+        ValueError: for rows with more tokens than positions.
     """
     length = inputs["token_ids"].shape[1]
     if length is not None and length > queries.max_positions:
@@ -332,8 +331,8 @@ def position_queries(backbone: Model, count: int) -> PositionQueries:
         )
     if backbone.max_sequence_length is not None:
         raise ValueError(
-            "`decoder_positions` must be `None` where tokens have vectors of "
-            "positions: in files these and the decoder's are one table. Received: "
+            "`decoder_positions` must be `None` if the backbone's tokens have vectors "
+            "of positions: files have one table for both. Received: "
             f"decoder_positions={count}, with a backbone of "
             f"max_sequence_length={backbone.max_sequence_length}."
         )
@@ -349,11 +348,11 @@ def position_queries(backbone: Model, count: int) -> PositionQueries:
 
 
 def check_encoder(backbone: Model) -> None:
-    """Raise a `ValueError` unless each state of a backbone knows all of a row."""
+    """Raise a `ValueError` unless a backbone's tokens see the whole row."""
     ours = isinstance(backbone, EncoderBackbone)
     if not ours or backbone.causal:
         causal = " with causal=True" if ours else ""
         raise ValueError(
-            "`backbone` must be an `EncoderBackbone` that isn't causal, whose states "
-            f"know all of a row. Received: {type(backbone).__name__}{causal}."
+            "`backbone` must be an `EncoderBackbone` that isn't causal, so that its "
+            f"tokens see the whole row. Received: {type(backbone).__name__}{causal}."
         )

@@ -1,4 +1,4 @@
-"""Raw text to masked batches, for masked language models and distillation."""
+"""Turn raw text into masked batches, for masked language models and distillation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,9 +21,9 @@ from keras_bertfam.types import Config, TFTensor, Tokenizer
 class MaskedLMPreprocessor(MaskingPreprocessor):
     """Makes masked language model examples from text, and encodes prompts.
 
-    `dataset` packs documents into blocks and masks them anew in each pass, for
-    `fit`. Called on strings, the preprocessor masks them one per row, by a
-    function of the batch's ids and `seed` alone.
+    `dataset` packs documents into rows for `fit`, and masks them anew in each epoch.
+    Called on strings, the preprocessor makes a row of each; the masks depend only on
+    the batch's ids and `seed`.
 
     With `packing="translations"` rows hold texts beside their translations, of which
     both are masked (translation language modelling), and texts of one language, as
@@ -35,50 +35,52 @@ class MaskedLMPreprocessor(MaskingPreprocessor):
             `RobertaTokenizer`.
         sequence_length: int. Tokens in a row, special ones included. Defaults
             to `128`.
-        mask_selection_rate: float in [0, 1]. Defaults to `0.15`.
-        mask_selection_length: int or `None`. Slots in a row. Defaults to what
-            the rate gives for a full row.
-        mask_token_rate: float. Defaults to `0.8`.
-        random_token_rate: float. Defaults to `0.1`.
+        mask_selection_rate: float in [0, 1]. Share of the tokens that are predicted.
+            Defaults to `0.15`.
+        mask_selection_length: int or `None`. The most predicted tokens (slots) of a
+            row. Defaults to the number that the rate gives for a full row.
+        mask_token_rate: float. Share of these that become the mask token. Defaults to
+            `0.8`.
+        random_token_rate: float. Share of these that become a random token. Defaults to
+            `0.1`.
         random_token_weights: sequence of `vocabulary_size` floats or `None`; see
             `MaskTokens`. Defaults to `None`, all equal.
         strategy: which positions are masked: `"tokens"`, `"words"`, `"ngrams"`,
             `"spans"`, `"given_spans"`, or an object such as `NGrams(max_n=3)`;
-            see `MaskTokens`. Where words begin is read off the vocabulary.
-            Defaults to what the tokenizer's family has: `"ngrams"` for ALBERT's,
-            `"ngram_windows"` for that of DeBERTa's first version, `"tokens"` for
-            others.
+            see `MaskTokens`. The vocabulary tells where words begin. Defaults to the
+            choice of the tokenizer's family: `"ngrams"` for ALBERT, `"ngram_windows"`
+            for DeBERTa's first version, `"tokens"` for others.
         replacement_unit: `"token"`, `"word"` or `"span"`; see `MaskTokens`.
             Defaults to `"token"`.
         selections_per_row: `"bert"`, `"fairseq"` or `"spanbert"`; see `MaskTokens`.
             Defaults to `"fairseq"` for RoBERTa's tokenizer, `"bert"` for others.
-        sequence_ids: bool. Whether blocks tell their documents apart, so that
-            attention doesn't leak between them; `packing="best_fit"` always does.
+        sequence_ids: bool. Whether rows have `sequence_ids`, so that tokens attend only
+            to their own document. Rows of `packing="best_fit"` always have them.
             Defaults to `False`.
         mask_special_tokens: bool. Whether the tokens that begin and end a row can be
             selected. Defaults to `True` for RoBERTa's tokenizer, as in fairseq, and
             `False` for others.
-        random_special_tokens: bool. Whether tokens can be replaced by one that begins
-            or ends a row, pads it or is unknown. Defaults to `False` for RoBERTa's
-            tokenizer, as in fairseq, and `True` for others.
-        segmenter: function of a str that returns ints, the places, in characters, where
-            its words begin or end; or `None` for words by the vocabulary's signs. For
-            scripts without spaces, where these make one word of a line. A token of
-            two words is of the first. It is saved by the name under which
-            `keras.saving.register_keras_serializable` knows it, which can be given in
-            its place.
-        similar_words: dict from words to lists of similar ones, such as
-            `keras_bertfam.analysis.similar_words` gives, or `None`. What would become
-            masks becomes a similar word of as many tokens, or random tokens if there is
-            none, and nothing becomes the mask token (MacBERT). Takes `"word"` or
-            `"span"` as `replacement_unit`. Defaults to `None`.
-        shuffle_rate: float in [0, 1]. Share of the trigrams without a mask that are put
-            into a random order; the original tokens are predicted there, too, in
-            slots of their own (StructBERT, with `0.05`). Defaults to `0.0`.
-        languages: sequence of str or `None`. Names of languages, in the order in which
-            a backbone of `num_languages` has their vectors: batches have
-            `language_ids` then, rows are `"translations"`, and texts of another
-            language are refused. Defaults to `None`.
+        random_special_tokens: bool. Whether random tokens may be start, end, padding or
+            unknown tokens. Defaults to `False` for RoBERTa's tokenizer, as in fairseq,
+            and `True` for others.
+        segmenter: function that takes a str and returns ints: the places, in
+            characters, where its words begin or end. `None` finds words by the
+            vocabulary's marks. Use it for scripts without spaces, where these marks
+            make one word of a whole line. A token that spans two words belongs to the
+            first. The function is saved under its name in
+            `keras.saving.register_keras_serializable`; you can also give that name.
+        similar_words: dict from words to lists of similar words, such as
+            `keras_bertfam.analysis.similar_words` gives, or `None`. With it, as in
+            MacBERT, there are no mask tokens: a word that would be masked is replaced
+            by a similar word of as many tokens, or by random tokens if there is none.
+            `replacement_unit` must be `"word"` or `"span"`. Defaults to `None`.
+        shuffle_rate: float in [0, 1]. Share of the trigrams without a mask whose tokens
+            are shuffled. Their original tokens are predicted, too, in slots of their
+            own (StructBERT has `0.05`). Defaults to `0.0`.
+        languages: sequence of str or `None`. Names of languages, in the order of the
+            vectors that a backbone with `num_languages` has. With them batches have
+            `language_ids`, rows are `"translations"`, and texts of other languages are
+            refused. Defaults to `None`.
         separators: int or `None`. End tokens between a text and its translation.
             Defaults to 2 for the tokenizers of RoBERTa and XLM, 1 for others.
         seed: int. Decides every order and mask. Defaults to `0`.
@@ -170,8 +172,8 @@ class MaskedLMPreprocessor(MaskingPreprocessor):
 class DistillerPreprocessor(MaskedLMPreprocessor):
     """`MaskedLMPreprocessor` with DistilBERT's settings.
 
-    Rare tokens are masked more often: `dataset` first goes through the documents once
-    to count tokens, unless the strategy has counts. A row is of one document.
+    Rare tokens are masked more often. For that, `dataset` first reads the documents
+    once to count tokens, unless the strategy has counts. A row is from one document.
 
     Args:
         tokenizer: a tokenizer layer with a mask token.
@@ -179,8 +181,8 @@ class DistillerPreprocessor(MaskedLMPreprocessor):
             to `128`.
         strategy: see `MaskedLMPreprocessor`. Defaults to
             `SmoothedTokens(smoothing=0.7, budget="batch")`.
-        **kwargs: other arguments of `MaskedLMPreprocessor`, whose call arguments and
-            returns it has.
+        **kwargs: other arguments of `MaskedLMPreprocessor`. Call arguments and returned
+            values are the same, too.
 
     Example:
 

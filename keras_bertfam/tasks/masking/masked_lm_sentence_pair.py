@@ -1,4 +1,4 @@
-"""Masked language modelling together with a sentence objective."""
+"""Model masked language together with a sentence objective."""
 
 from typing import Any
 
@@ -21,12 +21,12 @@ from keras_bertfam.types import Config, Model, Path, Tensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class MaskedLMSentencePair(FillMask, PretrainingTask):
-    """Predicts masked tokens and whether two segments are as they were.
+    """Predicts masked tokens, and whether two segments are in their original form.
 
     Call `fit()` to train, and `fill_mask()` to fill masks in texts.
 
-    BERT's pre-training with `"nsp"`, ALBERT's with `"sop"`, for any backbone of
-    the library. One without a pooler gets a new one here.
+    It is BERT's pre-training with `"nsp"`, and ALBERT's with `"sop"`, for any backbone
+    of the library. A backbone without a pooler gets a new one.
 
     Args:
         backbone: `keras_bertfam.models.EncoderBackbone`.
@@ -34,8 +34,9 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
             are masked already.
         sentence_objective: `"nsp"` (next sentence prediction), `"sop"` (sentence
             order prediction), `"structural"` (next, previous or random: StructBERT), or
-            `None`: that of the preprocessor; without one `"sop"` for ALBERT and
-            `"nsp"` for others. The label 0 means, by all, text as it was.
+            `None` for the preprocessor's; without a preprocessor, `"sop"` for ALBERT
+                and `"nsp"` for others. In all three, the label 0 means the original
+                text.
         masked_lm_weight: float. Weight of the masked LM loss. Defaults to `1.0`.
         sentence_weight: float. Weight of the sentence loss. Defaults to `1.0`.
         **kwargs: arguments of `keras.Model`.
@@ -43,22 +44,23 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
     Call arguments:
         inputs: dict of tensors: those of the backbone and `mask_positions`, int
             `(batch, count)`, the positions to predict. Without
-            `mask_positions` every position is predicted. Rows of several pairs, told
-            apart by `sequence_ids`, have `sequence_starts`, int `(batch, pairs)`, where
-            each pair begins.
+            `mask_positions` every position is predicted. Rows with several pairs, which
+            `sequence_ids` keep apart, have `sequence_starts`, int `(batch, pairs)`,
+            where each pair begins.
 
     Returns:
-        Dict of float32 logits: `masked_lm` `(batch, count or length,
-        vocabulary_size)` and `sentence` `(batch, 2)`, with `sequence_starts`
-        `(batch, pairs, 2)`; of the structural objective 3 in place of 2.
+        Dict of float32 logits: `masked_lm` `(batch, count or length, vocabulary_size)`
+        and `sentence` `(batch, 2)`; with `sequence_starts`, `(batch, pairs, 2)`. The
+        structural objective has 3 in place of 2.
 
     Raises:
-        ValueError: for an unknown objective, or another than the preprocessor's.
+        ValueError: for an unknown objective, or one that differs from the
+            preprocessor's.
 
-    `fit()` takes what `MaskedLMSentencePairPreprocessor.dataset()` gives.
-    `compile()` without arguments is the family's training: the loss is
-    `masked_lm_weight` times the mean over masked tokens plus `sentence_weight`
-    times the mean over labelled pairs, each with metrics of its own.
+    `fit()` takes the batches of `MaskedLMSentencePairPreprocessor.dataset()`.
+    `compile()` without arguments sets up the family's training: the loss is
+    `masked_lm_weight` times the mean over masked tokens plus `sentence_weight` times
+    the mean over labelled pairs. Each of the two has its own metrics.
 
     References:
         [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 3.1;
@@ -107,8 +109,8 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
             )
         if preprocessor is not None and prepared != objective:
             raise ValueError(
-                "`sentence_objective` must be that of the preprocessor, "
-                f"{prepared!r}. Received: {sentence_objective!r}."
+                f"`sentence_objective` must be the preprocessor's, {prepared!r}. "
+                f"Received: {sentence_objective!r}."
             )
         self.sentence_objective = objective
         self.masked_lm_weight = masked_lm_weight
@@ -145,7 +147,8 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
         labels = inputs.pop(LABELS, {})
         pairs = 1 if starts is None else ops.shape(starts)[1]
         if positions is not None:
-            # The states of first tokens, for the pooler, before the masked ones'.
+            # The states of first tokens, for the pooler, come before those of masked
+            # tokens.
             positions = ops.cast(positions, "int32")
             first = ops.zeros_like(positions[:, :1]) if starts is None else starts
             first = ops.cast(first, "int32")
@@ -166,7 +169,7 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
 
     def _sentence_logits(self, first, packed):
         pooler = self.backbone.pooler or self.new_pooler
-        # The pooler itself would read each row's first state alone.
+        # The pooler itself would read only each row's first state.
         logits = self.sentence_head(pooler.dense(first))
         return logits if packed else logits[:, 0]
 

@@ -1,4 +1,4 @@
-"""Raw text to masked batches of segment pairs with a sentence label."""
+"""Turn raw text into masked batches of segment pairs with a sentence label."""
 
 from typing import Any
 
@@ -22,35 +22,35 @@ from keras_bertfam.types import Config, TFTensor, Tokenizer
 class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
     """Makes masked segment pairs with a sentence label from text.
 
-    `dataset` pairs segments of documents by `PairSegments` and masks them by
-    `MaskTokens`, both anew in each pass, for `fit`. `dataset(duplicates=n)`
-    repeats the pairs and masks of `n` passes, as BERT's `n` copies do.
+    `dataset` pairs segments of documents with `PairSegments` and masks them with
+    `MaskTokens`, both anew in each epoch, for `fit`. `dataset(duplicates=n)` repeats
+    the pairs and masks of `n` epochs, like BERT's `n` copies.
 
     Args:
         tokenizer: a tokenizer layer with a mask token.
         sequence_length: int. Tokens in a row, special ones included. Defaults
             to `128`.
-        sentence_objective: `"nsp"`, `"sop"` or `"structural"`, of three classes; see
+        sentence_objective: `"nsp"`, `"sop"`, or `"structural"` with three classes; see
             `PairSegments`. Defaults to `"sop"` for ALBERT's tokenizer, `"nsp"` for
             others.
         short_sequence_rate: float in [0, 1]. Defaults to `0.1`.
-        single_sentence: `"unlabelled"` or `"random"`: what SOP makes of a chunk
-            of one sentence; see `PairSegments`. Defaults to `"unlabelled"`.
+        single_sentence: `"unlabelled"` or `"random"`: how SOP treats a chunk with a
+            single sentence; see `PairSegments`. Defaults to `"unlabelled"`.
         separators: int. How many end tokens are between the segments. Defaults to 2
             for RoBERTa's tokenizer, 1 for others.
-        documents_at_once: int. How many documents are a window: a random segment
-            comes from this window or the last one. Defaults to `256`.
-        max_pairs: int or `None`. The most pairs that share a row where `packing` is
-            `"best_fit"` (segment pairs) or `"best_fit_sentences"` (sentence pairs).
-            Defaults to one for each 16 tokens.
+        documents_at_once: int. Documents in a window. A random segment comes from the
+            same window or the one before. Defaults to `256`.
+        max_pairs: int or `None`. The most pairs in a row with `packing="best_fit"`
+            (segment pairs) or `"best_fit_sentences"` (sentence pairs). Defaults to one
+            for each 16 tokens.
         **kwargs: other arguments of `MaskedLMPreprocessor`.
 
     Call arguments:
-        x: a tuple of two strings or batches of them, the segments; or one,
-            rows of a single segment. KerasHub takes a tuple that is the only
+        x: a tuple of two strings or batches of strings, the segments; or one string or
+            batch, for rows of a single segment. KerasHub takes a tuple that is the only
             argument for `(x, y)`: pass `None` as `y` then.
-        y: int tensor `(batch,)`, the labels: 0 for text as it was. Without
-            them the labels get weight 0.
+        y: int tensor `(batch,)`, the labels: 0 for the original text. If it is missing,
+            labels get weight 0.
         sample_weight: float tensor `(batch,)`: weights of the labels.
         seed: integer tensor of shape `(2,)` or `None`: the seed of the masks.
 
@@ -59,10 +59,10 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
         `(batch, length)`, `padding_mask`, bool of that shape, and
         `mask_positions`, int32 `(batch, slots)`; a dict of `masked_lm`, the
         original ids, int32 `(batch, slots)`, and `sentence`, int32 `(batch,)`;
-        and a dict of their float32 weights. Where several pairs share a row,
-        `sentence` and its weights are of shape `(batch, max_pairs)`, 0 where there is
-        no pair, and the dict has `sequence_ids`, int32 `(batch, length)`, and
-        `sequence_starts`, int32 `(batch, max_pairs)`, besides.
+        and a dict of their float32 weights. If several pairs share a row, `sentence`
+        and its weights have the shape `(batch, max_pairs)`, 0 where there is no pair,
+        and `x` also has `sequence_ids`, int32 `(batch, length)`, and `sequence_starts`,
+        int32 `(batch, max_pairs)`.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -107,8 +107,8 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
         super().__init__(tokenizer, sequence_length, **kwargs)
         if self.sequence_ids:
             raise ValueError(
-                "A row of a segment pair holds one sequence, or, by "
-                '`packing="best_fit"`, tells its pairs apart. Expected '
+                "A row holds one segment pair, or several with "
+                '`packing="best_fit"`, which sets `sequence_ids` itself. Expected '
                 "`sequence_ids=False`. Received: sequence_ids=True."
             )
         self._encode_pairs_in_graph = self.in_graph(self._encode_pairs)
@@ -156,7 +156,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
     ) -> tuple[dict[str, TFTensor], dict[str, TFTensor], dict[str, TFTensor]]:
         x = self.masked_inputs(rows, corrupted)
         label, weight = x.pop("sentence_label"), x.pop("sentence_weight")
-        x.pop("sequence_mask", None)  # the weights say it
+        x.pop("sequence_mask", None)  # the weights mark these labels
         return (
             x,
             {"masked_lm": corrupted["mask_ids"], "sentence": label},
@@ -182,7 +182,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
 
 
 def _checked_pair(first, second):
-    """Make tensors of two batches of strings, or of two strings."""
+    """Turn two batches of strings, or two strings, into tensors."""
     first, second = tf.convert_to_tensor(first), tf.convert_to_tensor(second)
     if first.shape.rank != second.shape.rank or first.shape.rank not in (0, 1):
         raise ValueError(

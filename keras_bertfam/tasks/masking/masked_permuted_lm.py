@@ -1,4 +1,4 @@
-"""Masked and permuted language modelling."""
+"""Model masked and permuted language: MPNet."""
 
 from typing import Any
 
@@ -19,30 +19,31 @@ from keras_bertfam.types import Model, Tensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class MaskedPermutedLM(FillMask, PretrainingTask):
-    """Predicts masked tokens one after another, each knowing those before, as MPNet.
+    """Predicts masked tokens one after the other, each from the earlier ones, as MPNet.
 
     Call `fit()` to train, and `fill_mask()` to fill masks in texts.
 
-    A masked language model predicts each token as if it knew none of the others. Here
-    they have a random order, and each prediction sees the tokens before it in that
-    order, and masks where those behind it are: as many positions as a text has, which
-    is what fine-tuning sees (position compensation). The trunk computes two streams in
-    one row: of the tokens and of what stands for those to predict, and of queries,
-    which nothing attends to.
+    A masked language model predicts each masked token without knowing the others. Here
+    the masked tokens have a random order. Each prediction sees the tokens before it in
+    that order, and masks in the places of those after it. So it sees as many positions
+    as the text has, as in fine-tuning (position compensation). The backbone computes
+    two streams in one row. One stream has the tokens and the masks; the other has
+    queries, to which nothing attends.
 
     Args:
-        backbone: `keras_bertfam.models.EncoderBackbone` with attention to whole rows:
-            not causal, without windows and global tokens, and not DeBERTa's.
+        backbone: `keras_bertfam.models.EncoderBackbone` that attends to whole rows: not
+            causal, without windows and global tokens, and not a DeBERTa.
         preprocessor: `MaskedPermutedLMPreprocessor`, or `None` for batches that are
             preprocessed already.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
         inputs: dict of tensors: those of the backbone; `mask_positions`, int `(batch,
-            count)`, the tokens to predict in their order; `masked_ids`, int of that
-            shape, what stands for them; and `mask_weights`, of that shape, 0 for slots
-            without a token. Without `masked_ids` it predicts as a `MaskedLM`: tokens at
-            `mask_positions`, or all, of a row that has masks in it.
+            count)`, the positions to predict in their order; `masked_ids`, int of that
+            shape, the tokens in their places; and `mask_weights`, of that shape, 0 for
+            empty slots. Without `masked_ids` the task predicts like a `MaskedLM`:
+            `token_ids` contain the masks, and the tokens at `mask_positions`, or all,
+            are predicted.
 
     Returns:
         float32 tensor `(batch, count or length, vocabulary_size)`: logits.
@@ -50,10 +51,10 @@ class MaskedPermutedLM(FillMask, PretrainingTask):
     Raises:
         ValueError: for another backbone, and for `masked_ids` without the others.
 
-    `fit()` takes what `MaskedPermutedLMPreprocessor.dataset()` gives, which masks and
-    permutes anew in each epoch. `compile()` without arguments is the training of the
-    backbone's family. `from_preset()` takes the head of a masked language model, and
-    `MaskedLM.from_preset()` that of this one.
+    `fit()` takes the batches of `MaskedPermutedLMPreprocessor.dataset()`, which masks
+    and permutes anew in each epoch. `compile()` without arguments sets up the training
+    of the backbone's family. `from_preset()` also loads the head of a masked language
+    model, and `MaskedLM.from_preset()` loads this task's head.
 
     Reference: [Song et al., 2020](https://arxiv.org/abs/2004.09297), section 3.
 
@@ -111,7 +112,8 @@ class MaskedPermutedLM(FillMask, PretrainingTask):
 
     def _query_states(self, inputs, positions, masked, filled, training):
         """Compute the states of the queries, `(batch, count, hidden_dim)`."""
-        # Tokens keep their order: only masks and positions say who sees whom.
+        # Tokens keep their order in the row. Only masks and positions determine who
+        # sees whom.
         token_ids, positions, masked = (
             ops.cast(x, "int32") for x in (inputs["token_ids"], positions, masked)
         )

@@ -1,4 +1,4 @@
-"""Raw text to tokens that are masked, and predicted in a random order."""
+"""Turn raw text into rows whose masked tokens are predicted in a random order."""
 
 import keras
 import tensorflow as tf
@@ -14,8 +14,9 @@ from keras_bertfam.types import TFTensor
 class MaskedPermutedLMPreprocessor(MaskingPreprocessor):
     """Makes examples of masked and permuted language modelling from text.
 
-    It masks as `MaskedLMPreprocessor` does, by any strategy, but gives the row as it
-    is, beside what stands for each selected token, and the selections in random order.
+    It masks like `MaskedLMPreprocessor`, with any strategy. But it returns the original
+    row, and beside it the selected positions in random order, with the token that takes
+    the place of each.
 
     Args:
         tokenizer: a tokenizer layer with a mask token, such as

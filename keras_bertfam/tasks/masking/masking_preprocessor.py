@@ -1,4 +1,4 @@
-"""What the preprocessors share whose corruption is masking."""
+"""Share code among the preprocessors that mask tokens."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
@@ -31,15 +31,15 @@ _MOST_LETTERS = 4_000_000
 
 @checked
 class MaskingPreprocessor(PackingPreprocessor):
-    """Base of the preprocessors that mask tokens.
+    """Base class of the preprocessors that mask tokens.
 
-    A subclass says in `make_rows` which rows it masks, and in `example` what the
-    inputs and targets are. It sets attributes of its own before it calls this
-    constructor, which builds the preprocessor if the tokenizer is ready.
+    A subclass makes the rows in `make_rows`, and inputs and targets in `example`. It
+    sets its own attributes before it calls this constructor, which builds the
+    preprocessor if the tokenizer is ready.
 
     Args:
         tokenizer: a tokenizer layer with a mask token.
-        sequence_length: see `MaskedLMPreprocessor`, and so are all others.
+        sequence_length: see `MaskedLMPreprocessor`, also for the other arguments.
         mask_selection_rate: float in [0, 1].
         mask_selection_length: int or `None`.
         mask_token_rate: float.
@@ -130,7 +130,7 @@ class MaskingPreprocessor(PackingPreprocessor):
 
     @property
     def prompt_tokenizer(self) -> Any:
-        # Nothing is masked by words there; and what is exported runs without Python.
+        # There, nothing is masked by words, and an exported model runs without Python.
         return self.text_tokenizer if self.segmenter is None else self.tokenizer
 
     def encode(self, texts: Any, padding: str = "longest") -> dict[str, TFTensor]:
@@ -143,14 +143,14 @@ class MaskingPreprocessor(PackingPreprocessor):
     def _with_spans(self, rows):
         marked = self.strategy.uses_marks or self.segmenter is not None
         if not marked or "span_ids" in rows:
-            return rows  # rows of the user's own may have them
+            return rows  # a user's own rows may have them
         return with_spans(rows, self.tokenizer.vocabulary_size())
 
     def packed_rows(self, packing: str) -> PackedRows:
-        """Make rows of blocks between start and end tokens, for `make_rows`.
+        """Make rows of text between start and end tokens, for `make_rows`.
 
         Args:
-            packing: `"full"`, `"doc"` or `"best_fit"`, the default of `dataset`.
+            packing: `"full"`, `"doc"` or `"best_fit"`: the default for `dataset`.
         """
         return PackedRows(
             self.text_tokenizer,
@@ -194,11 +194,11 @@ class MaskingPreprocessor(PackingPreprocessor):
         )
 
     def adapt(self, documents: TFDataset | TokenCorpus) -> None:
-        """Count tokens where the strategy needs that and has no counts yet.
+        """Count tokens, if the strategy needs counts and has none yet.
 
         Args:
-            documents: `tf.data.Dataset` of scalar strings, or a prepared corpus; gone
-                through once.
+            documents: `tf.data.Dataset` of scalar strings, or a prepared corpus. It is
+                read once.
 
         Raises:
             ValueError: for documents that are packed already.
@@ -211,8 +211,8 @@ class MaskingPreprocessor(PackingPreprocessor):
             return
         if is_prepared(documents):
             raise ValueError(
-                "`documents` must be strings where their tokens are to be counted: "
-                "call `adapt` with them first. Received: packed documents."
+                "`documents` must be strings if their tokens have to be counted: call "
+                "`adapt` with the strings first. Received: packed documents."
             )
         strategy.set_counts(count_tokens(self.tokenizer, documents))
 
@@ -225,11 +225,13 @@ class MaskingPreprocessor(PackingPreprocessor):
         return super()._of_tokens(corpus, options)
 
     def _random_tokens(self):
-        """Give the ids that replace tokens, `None` for all, and how likely each is."""
+        """Give the ids that replace tokens (`None` for all) and their probabilities."""
         weights = self.random_token_weights
         tokenizer, vocabulary = self.tokenizer, self.tokenizer.get_vocabulary()
         left_out = {*special_token_ids(tokenizer)}
-        if self.random_special_tokens:  # those of the rows, not those of the user
+        if (
+            self.random_special_tokens
+        ):  # the rows' own tokens, not those that a user added
             left_out -= {tokenizer.start_token_id, tokenizer.end_token_id}
             if not left_out:
                 return None, weights
@@ -246,11 +248,11 @@ class MaskingPreprocessor(PackingPreprocessor):
     def masked_inputs(
         self, rows: dict[str, TFTensor], masked: dict[str, TFTensor]
     ) -> dict[str, TFTensor]:
-        """Make what the model is given: rows with masks, and where they are.
+        """Make the model's inputs: rows with masks, and the masks' positions.
 
         Args:
-            rows: see `example`. `span_ids`, int32 `(batch, length)`, was for the
-                strategy `GivenSpans`.
+            rows: see `example`. `span_ids`, int32 `(batch, length)`, are dropped: only
+                the strategy `GivenSpans` reads them.
             masked: what `MaskTokens` gives.
         """
         x = {name: value for name, value in rows.items() if name != "span_ids"}
@@ -279,7 +281,7 @@ class MaskingPreprocessor(PackingPreprocessor):
 
 
 def _table(similar_words):
-    """Read words and similar ones of a dict, or of what `_lines` wrote."""
+    """Read words with similar words from a dict, or from the result of `_lines`."""
     if similar_words is None:
         return None
     if isinstance(similar_words, str):
@@ -306,7 +308,7 @@ def _table(similar_words):
 
 
 def _lines(similar_words):
-    """Write a table as lines of text: configs of presets have few lists."""
+    """Write a table as lines of text, because presets' configs limit lists."""
     if similar_words is None:
         return None
     return "\n".join(
@@ -315,7 +317,7 @@ def _lines(similar_words):
 
 
 def _registered(segmenter):
-    """Find a function, given itself or the name that it is registered by."""
+    """Find a function, given itself or its registered name."""
     if isinstance(segmenter, str):
         segmenter = keras.saving.get_registered_object(name := segmenter)
         if segmenter is None:
@@ -337,7 +339,7 @@ def _name(segmenter):
     return keras.saving.get_registered_name(segmenter)
 
 
-# What families differ in, as BERT has it.
+# Settings that differ between families, with BERT's values.
 _USUAL: Config = {
     "strategy": "tokens",
     "selections_per_row": "bert",
@@ -349,11 +351,11 @@ _USUAL: Config = {
 
 
 def or_published(tokenizer: Tokenizer, **settings: Any) -> Config:
-    """Fill in settings that are `None` as a tokenizer's family has them.
+    """Replace settings that are `None` by those of a tokenizer's family.
 
     Args:
         tokenizer: a tokenizer layer.
-        **settings: of those that families differ in.
+        **settings: settings that differ between families.
 
     Returns:
         Dict of the same names.

@@ -1,4 +1,4 @@
-"""Replaced token detection, and the variants that it was compared with."""
+"""Detect replaced tokens; also the variants that the paper compares."""
 
 import typing
 from typing import Any, Self
@@ -50,27 +50,29 @@ from keras_bertfam.types import Config, Model, Tensor
 
 
 class Variant(typing.NamedTuple):
-    """What the discriminator says, where it says it, and its loss's weight."""
+    """Say what the discriminator predicts, at which tokens, and its loss's weight."""
 
     kind: str  # "detect", "predict" or "copy"
     where: str  # "everywhere" or "masked"
     weight: float
-    adversarial: bool = False  # whether the generator is to raise the loss
+    adversarial: bool = (
+        False  # whether the generator learns to raise the discriminator's loss
+    )
 
     def targets(
         self, x: dict[str, Tensor], token_ids: Tensor
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Say what generator and discriminator should say about a batch.
+        """Make the targets of generator and discriminator for a batch.
 
         Args:
             x: dict of tensors, the inputs of a call with masks.
-            token_ids: int tensor `(batch, length)`, the tokens that the
-                discriminator saw.
+            token_ids: int tensor `(batch, length)`, the tokens given to the
+                discriminator.
 
         Returns:
-            A pair of dicts with the keys `generator` and `discriminator`: targets,
-            and float32 weights. The targets of a detecting discriminator are 1 for
-            replaced.
+            A pair of dicts with the keys `generator` and `discriminator`: targets, and
+            float32 weights. The targets of a detecting discriminator are 1 for replaced
+            tokens.
         """
         positions = ops.cast(x["mask_positions"], "int32")
         if self.where == "masked":
@@ -91,12 +93,12 @@ class Variant(typing.NamedTuple):
         )
 
     def loss(self) -> WeightedMeanLoss:
-        """Make a loss of the discriminator."""
+        """Make the discriminator's loss."""
         detects = self.kind == "detect"
         return DetectionCrossentropy() if detects else MaskedCrossentropy()
 
     def metrics(self) -> dict[str, list[keras.metrics.Metric]]:
-        """Make weighted metrics of generator and discriminator."""
+        """Make the weighted metrics of generator and discriminator."""
         return {
             "generator": token_metrics(),
             "discriminator": _detecting_metrics()
@@ -107,7 +109,7 @@ class Variant(typing.NamedTuple):
     def metric_inputs(
         self, x: dict[str, Tensor], outputs: dict[str, Tensor]
     ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
-        """Give targets, predictions and weights as `compute_metrics` takes them."""
+        """Give targets, predictions and weights in the form of `compute_metrics`."""
         targets, weights = self.targets(x, outputs["token_ids"])
         predictions = {name: outputs[name] for name in targets}
         if self.kind == "detect":
@@ -143,56 +145,58 @@ _SLOTS = ("mask_positions", "mask_ids", "mask_weights")
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ReplacedTokenDetection(FillMask, PretrainingTask):
-    """ELECTRA: a generator fills masks in, a discriminator finds what it replaced.
+    """ELECTRA: a generator fills masks, and a discriminator finds the replaced tokens.
 
-    Call `fit()` to train, and `fill_mask()` to fill masks in texts by its generator.
+    Call `fit()` to train, and `fill_mask()` to fill masks in texts with the generator.
 
     The loss is `L_G + discriminator_weight * L_D`: the generator's cross-entropy
     at the masked positions, and the discriminator's binary cross-entropy over all
-    tokens but padding. A sampled token that equals the original counts as
-    original. No gradient flows from the discriminator through the samples.
+    tokens except padding. A sampled token that equals the original counts as original.
+    No gradient flows from the discriminator through the samples.
 
     Args:
         backbone: `keras_bertfam.models.EncoderBackbone`, the discriminator.
         preprocessor: `ReplacedTokenDetectionPreprocessor`, or `None` for batches
             that are masked already.
-        generator: `None` for a generator made to measure; or an `EncoderBackbone`
-            or a `MaskedLM` (whose head is used too) with embeddings of its own:
-            pass `tie="none"`. `from_preset` of a local folder takes the one that
-            DeBERTaV3's release has beside the discriminator, unless arguments say
-            what it should be.
+        generator: `None` to make one by the arguments below; or an `EncoderBackbone`,
+            or a `MaskedLM` whose head is used, too. A given generator has its own
+            embeddings: pass `tie="none"`. `from_preset` of a local folder takes the
+            generator that DeBERTaV3's release has beside the discriminator, unless
+            arguments ask for another one.
         generator_size: float in (0, 1]. Width of the generator as a share of the
-            discriminator's. Defaults to that of the published size that is nearest
+            discriminator's. Defaults to the share of the published size that is nearest
             in width: 1/4 (small and large) or 1/3 (base).
         generator_depth: float in (0, 1]. Layers of the generator as a share of the
-            discriminator's. Defaults to that of the recipe: 1, and 1/2 for
+            discriminator's. Defaults to the recipe's: 1, and 1/2 for
             `DebertaV2Backbone`.
-        tie: `"embeddings"`, `"tokens"`, `"none"` or `"all"`: what the two share,
-            see `keras_bertfam.models.make_generator`.
-        sharing: how the tied tables are shared. `"full"`: they are the same, and both
-            losses train them. `"gradient_disentangled"`: the generator's are trained
-            by its own loss only, and the discriminator's are these and a difference,
-            zero at first, that its loss trains (DeBERTaV3, section 3.3). Norms aren't
-            shared then. Defaults to `"full"`, and for `DebertaV2Backbone` to the other.
-        variant: the paper's ablations. `"electra"`; `"electra_15"`: the
-            discriminator's loss covers the masked positions only;
-            `"replace_mlm"`: the discriminator predicts the original tokens at the
-            masked positions; `"all_tokens_mlm"`: at all positions, and may copy;
-            `"adversarial"`: as `"electra"`, but the generator learns to mislead the
-            discriminator, see below.
-        discriminator_weight: float, or `None`: 50 for the detecting variants (10 for
-            DeBERTaV3), and 1 for the others, of whose weight the paper doesn't tell.
-        temperature: float, of the sampling.
-        disallow_correct: bool. Never sample the original token.
-        train_generator: bool. `False` leaves the generator as it is, runs it
-            without dropout and drops its part of the loss.
+        tie: `"embeddings"`, `"tokens"`, `"none"` or `"all"`: what generator and
+            discriminator share, see `keras_bertfam.models.make_generator`.
+        sharing: how the tied tables are shared. `"full"`: there is one table, and both
+            losses train it. `"gradient_disentangled"`: the generator's table is trained
+            only by its own loss; the discriminator's is the sum of this table and a
+            difference, zero at first, which its own loss trains (DeBERTaV3, section
+            3.3). Norms aren't shared then. Defaults to `"gradient_disentangled"` for
+            `DebertaV2Backbone`, and to `"full"` for others.
+        variant: one of the paper's ablations. `"electra"`; `"electra_15"`: the
+            discriminator's loss covers the masked positions only; `"replace_mlm"`: the
+            discriminator predicts the original tokens at the masked positions;
+            `"all_tokens_mlm"`: at all positions, and may copy; `"adversarial"`: as
+            `"electra"`, but the generator learns to mislead the discriminator, see
+            below.
+        discriminator_weight: float, or `None` for the default: 50 for the detecting
+            variants (10 for DeBERTaV3), and 1 for the others, for which the paper gives
+            no weight.
+        temperature: float. Temperature of the sampling.
+        disallow_correct: bool. Whether the original token is never sampled.
+        train_generator: bool. `False` freezes the generator, runs it without dropout
+            and leaves its part of the loss out.
         seed: int or `None`. Seed of the sampling.
-        add_first_token: bool or `None`. Whether a detecting head adds the state of the
-            first token of its sequence to each token's, and normalises the sum. Files
-            of DeBERTaV3 have such a head. Defaults to that of the recipe: `False`, and
-            `True` for `DebertaV2Backbone`.
-        decoder_positions: int or `None`. With a DeBERTa, the enhanced mask decoder of
-            its generator, see `MaskedLM`. A given `MaskedLM` has its own.
+        add_first_token: bool or `None`. Whether a detecting head adds to each token's
+            state the state of its sequence's first token, and normalises the sum.
+            Checkpoints of DeBERTaV3 have such a head. Defaults to the recipe's: `True`
+            for `DebertaV2Backbone`, `False` for others.
+        decoder_positions: int or `None`. For a DeBERTa, the enhanced mask decoder of
+            the generator, see `MaskedLM`. A given `MaskedLM` has its own.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
@@ -207,27 +211,28 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         for replaced; `(batch, count)` at the masked positions in `"electra_15"`;
         `(batch, count or length, vocabulary_size)` in the predicting variants.
         With masks also `generator`, float32 logits `(batch, count,
-        vocabulary_size)`; `baseline`, `(batch, count)`, of an adversarial one; and
-        `token_ids`, int32 `(batch, length)`, the tokens that
-        the discriminator saw.
+        vocabulary_size)`; `baseline`, `(batch, count)`, with an adversarial generator;
+        and `token_ids`, int32 `(batch, length)`, the tokens given to the discriminator.
 
-    With `variant="adversarial"` the generator's loss isn't a cross-entropy: it raises
-    the discriminator's at the masked positions by REINFORCE. With `R` that loss at one
-    of them, and `p` the probability that the generator gave to its sample, the loss is
-    the mean of `-(R - b) log p`, where no gradient flows through `R - b`. The baseline
-    `b = -log sigmoid(w h)` of the generator's state `h` says what `R` is expected to
-    be, and is trained by the binary cross-entropy of `sigmoid(w h)` and `exp(-R)`, the
-    probability of what is right. The paper gives no weights of the parts; here they
-    are 1.
+    With `variant="adversarial"` the generator is trained by REINFORCE to raise the
+    discriminator's loss at the masked positions, and not by a cross-entropy. Let `R` be
+    the discriminator's loss at a masked position, and `p` the probability that the
+    generator gave to its sample. The generator's loss is the mean of `-(R - b) log p`;
+    no gradient flows through `R - b`. The baseline `b = -log sigmoid(w h)`, from the
+    generator's state `h`, predicts `R`. It is trained by the binary cross-entropy of
+    `sigmoid(w h)` with `exp(-R)`, the discriminator's probability of the correct
+    answer. The paper gives no weights for these parts; here they are 1.
 
-    `fill_mask` asks the generator, which is what learns from mask tokens.
+    `fill_mask` uses the generator, because only the generator sees mask tokens.
+    `compile()` without arguments sets up ELECTRA's training. After training,
 
     `compile()` without arguments is ELECTRA's training. After training,
     `model.discriminator` and `model.generator` are backbones with
     `save_to_preset`.
 
-    Two-stage training (the paper's alternative, which needs equal sizes): train the
-    generator, as "my_bert", begin the discriminator as a copy, and train only that:
+    The paper's alternative is two-stage training, which needs equal sizes. First train
+    the generator, here "my_bert". Then start the discriminator as a copy of it, and
+    train only the discriminator:
 
     ```python
     masked_lm = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
@@ -239,14 +244,14 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         generator=masked_lm, tie="none", train_generator=False)
     ```
 
-    With `sharing="gradient_disentangled"`, go on with `model.copy_discriminator()`,
-    whose tables are whole, as they are in any preset that is saved. In DeBERTa's code,
-    the generator's step comes before the discriminator sees its tables; here both are
-    of one step.
+    With `sharing="gradient_disentangled"`, continue with `model.copy_discriminator()`,
+    whose tables include the generator's part. Saved presets do, too. In DeBERTa's code
+    the generator is updated before the discriminator reads its tables; here both are
+    updated in one step.
 
-    Samples are drawn independently on each replica of a `tf.distribute` strategy:
-    two replicas equal one device in distribution, and exactly as `temperature`
-    goes to 0. Unlike the released code's, masked positions are distinct.
+    Each replica of a `tf.distribute` strategy draws its own samples: two replicas equal
+    one device in distribution, and exactly as `temperature` goes to 0. Masked positions
+    are distinct; in the released code they may repeat.
 
     Reference: [Clark et al., 2020](https://arxiv.org/abs/2003.10555), section 2;
     variants: "Efficiency Analysis", adversarial: appendix F; `sharing`: [He et al.,
@@ -318,8 +323,9 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         detects = self._variant.kind == "detect"
         if self._variant.adversarial and (disallow_correct or not train_generator):
             raise ValueError(
-                '`variant` "adversarial" must train a generator that may be right. '
-                f"Received: disallow_correct={disallow_correct}, "
+                '`variant` "adversarial" must train its generator, which may also '
+                "sample original tokens. Received: "
+                f"disallow_correct={disallow_correct}, "
                 f"train_generator={train_generator}."
             )
         if generator_size is None:
@@ -333,8 +339,9 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             )
         if add_first_token and not detects:
             raise ValueError(
-                "`add_first_token` must be `None` or `False` where tokens are "
-                f"predicted. Received: {add_first_token}, with variant={variant!r}."
+                "`add_first_token` must be `None` or `False` with a variant that "
+                f"predicts tokens. Received: {add_first_token}, with "
+                f"variant={variant!r}."
             )
         if add_first_token is None:
             add_first_token = detects and said.get("add_first_token", False)
@@ -366,7 +373,7 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         own = queries and queries.max_positions
         if own and decoder_positions not in (None, own):
             raise ValueError(
-                "`decoder_positions` must be that of a given `generator`, or `None`. "
+                "`decoder_positions` must be the given `generator`'s, or `None`. "
                 f"Expected: {own}. Received: {decoder_positions}."
             )
         if queries is None and decoder_positions is not None:
@@ -431,10 +438,10 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         return self.backbone
 
     def copy_discriminator(self) -> Model:
-        """Copy the discriminator, with tables of its own whatever is shared.
+        """Copy the discriminator, with its own tables even if they are shared here.
 
         Returns:
-            A backbone of its class, all of whose weights can be trained.
+            A backbone of its class. All its weights can be trained.
 
         Example:
 
@@ -522,7 +529,7 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
 
     @property
     def loss_counts(self) -> int:
-        # At masked positions both count the same tokens.
+        # At masked positions both losses count the same tokens.
         both = self.train_generator and self._variant.where == "everywhere"
         return 2 if both else 1
 
@@ -554,7 +561,8 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         more = reward - ops.stop_gradient(ops.softplus(-baseline))
         logits = y_pred["generator"] / self.temperature
         policy = more * token_crossentropy(samples, logits)
-        # The binary cross-entropy of what is expected and the probability of right.
+        # The binary cross-entropy of the baseline and the probability of the correct
+        # answer.
         expected = ops.softplus(baseline) - baseline * ops.exp(-reward)
         losses = (policy + expected) * weights
         return distribution.global_mean(ops.sum(losses), ops.sum(weights))
@@ -615,14 +623,14 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
 
 
 def first_tokens(inputs: dict[str, Tensor], positions: Tensor | None) -> Tensor:
-    """Find the first token of the sequence of each token.
+    """Find the first token of each token's sequence.
 
     Args:
         inputs: dict of tensors, those of a backbone.
         positions: int tensor `(batch, count)`, or `None` for all tokens.
 
     Returns:
-        int32 tensor `(batch, count or length)`, or `(batch, 1)` where a row is one
+        int32 tensor `(batch, count or length)`, or `(batch, 1)` if a row is one
         sequence.
     """
     ids = inputs.get("sequence_ids")

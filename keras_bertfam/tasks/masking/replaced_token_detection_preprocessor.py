@@ -1,4 +1,4 @@
-"""Raw text to batches for replaced token detection."""
+"""Turn raw text into batches for replaced token detection."""
 
 from typing import Any, Literal
 
@@ -19,11 +19,10 @@ from keras_bertfam.types import Config, TFTensor, Tokenizer
 class ReplacedTokenDetectionPreprocessor(MaskingPreprocessor):
     """`MaskedLMPreprocessor` with ELECTRA's settings, all in one dict.
 
-    Rows have two segments of a document, see `ElectraSegments`; `packing="full"`,
-    `"doc"` or `"best_fit"` in `dataset` makes rows without segments, as
-    `sequence_ids=True` does.
-    Every selected token becomes the mask token, as in the paper; the released code
-    leaves 15 % of them, which is `mask_token_rate=0.85`. The original tokens are
+    Rows have two segments of a document, see `ElectraSegments`. With `packing="full"`,
+    `"doc"` or `"best_fit"` in `dataset`, or with `sequence_ids=True`, rows have no
+    segments. Every selected token becomes the mask token, as in the paper. The released
+    code keeps 15 % of them, which is `mask_token_rate=0.85`. The original tokens are
     inputs of the model, which makes the targets itself.
 
     Args:
@@ -44,10 +43,10 @@ class ReplacedTokenDetectionPreprocessor(MaskingPreprocessor):
     Call arguments are those of `MaskedLMPreprocessor`.
 
     Returns:
-        A dict of what `MaskedLMPreprocessor` has in `x`; `segment_ids`, int32
-        `(batch, length)`, but for blocks; `mask_ids`, int32 `(batch, slots)`, the
-        original ids; and `mask_weights`, float32 of that shape, 1 for a selection
-        and 0 for an empty slot.
+        The dict `x` of `MaskedLMPreprocessor`, with `segment_ids`, int32 `(batch,
+        length)`, if rows have segments; `mask_ids`, int32 `(batch, slots)`, the
+        original ids; and `mask_weights`, float32 of that shape, 1 for a selection and 0
+        for an empty slot.
 
     Reference: [Clark et al., 2020](https://arxiv.org/abs/2003.10555), section 2;
     slots: google-research/electra.

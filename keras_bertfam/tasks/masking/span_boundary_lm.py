@@ -1,4 +1,4 @@
-"""Masked language modelling together with the span boundary objective."""
+"""Model masked language together with the span boundary objective: SpanBERT."""
 
 import functools
 from typing import Any
@@ -20,33 +20,32 @@ from keras_bertfam.types import Config, Model, Tensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SpanBoundaryLM(FillMask, PretrainingTask):
-    """Predicts masked tokens by themselves and from the borders of their spans.
+    """Predicts masked tokens from their own states, and from their spans' borders.
 
     Call `fit()` to train, and `fill_mask()` to fill masks in texts.
 
-    SpanBERT's pre-training, for any backbone of the library.
+    It is SpanBERT's pre-training, for any backbone of the library.
 
     Args:
         backbone: `keras_bertfam.models.EncoderBackbone`.
         preprocessor: `SpanBoundaryLMPreprocessor`, or `None` for batches that are
             masked already.
         max_span_length: int or `None`. Rows of the table of places within a span.
-            `None` means that of the preprocessor, or 15 without one.
+            `None` takes the preprocessor's, or 15 without a preprocessor.
         position_dim: int. Width of that table. Defaults to `200`.
         span_boundary_weight: float. Weight of the span boundary loss. Defaults to
             `1.0`.
-        reduction: `"per_token"`, as in the paper: the mean over masked tokens of
-            the sum of their two losses, where the second is 0 for a token that
-            has no span boundary target; or `"separate"`, as in SpanBERT's code:
-            the sum of two means, each over its own targets. Defaults to
-            `"per_token"`.
+        reduction: `"per_token"`, as in the paper: the mean over masked tokens of the
+            sum of their two losses; the second is 0 for a token without a span boundary
+            target. Or `"separate"`, as in SpanBERT's code: the sum of two means, each
+            over its own targets. Defaults to `"per_token"`.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
         inputs: dict of tensors: those of the backbone; `mask_positions`, int
-            `(batch, count)`; and `span_bounds`, int `(batch, count, 2)`, the
-            first and last position of each one's span. Without `span_bounds`
-            there is no span boundary output.
+            `(batch, count)`; and `span_bounds`, int `(batch, count, 2)`, the first and
+            last position of each masked token's span. Without `span_bounds` there is no
+            span boundary output.
 
     Returns:
         Dict of float32 logits, each `(batch, count, vocabulary_size)`:
@@ -57,8 +56,8 @@ class SpanBoundaryLM(FillMask, PretrainingTask):
         ValueError: for an unknown `reduction`, or a `max_span_length` that is less
             than the preprocessor's.
 
-    `fit()` takes what `SpanBoundaryLMPreprocessor.dataset()` gives. `compile()`
-    takes no loss: it is the task's own. Each objective has metrics of its own.
+    `fit()` takes the batches of `SpanBoundaryLMPreprocessor.dataset()`. The task has
+    its own loss, so that `compile()` takes none. Each objective has its own metrics.
 
     Reference: [Joshi et al., 2019](https://arxiv.org/abs/1907.10529), section 3.
 

@@ -1,4 +1,4 @@
-"""Raw text to batches with masked spans and their borders."""
+"""Turn raw text into batches with masked spans and their borders."""
 
 from typing import Any, Literal
 
@@ -19,19 +19,18 @@ from keras_bertfam.types import Config, TFTensor, Tokenizer
 class SpanBoundaryLMPreprocessor(MaskingPreprocessor):
     """`MaskedLMPreprocessor` with SpanBERT's settings and the spans' borders.
 
-    A row is one segment of one document. Random tokens are uniform unless
-    `random_token_weights` says otherwise; SpanBERT's code draws them by their
-    frequency in the corpus.
+    A row is one segment of one document. Random tokens are drawn uniformly, or by
+    `random_token_weights`. SpanBERT's code draws them by their frequency in the corpus.
 
     Args:
         tokenizer: a tokenizer layer with a mask token.
         sequence_length: int. Tokens in a row, special ones included. Defaults
             to `128`.
-        max_span_length: int. Tokens further than this into a span of neighbouring
-            masks are no targets of the span boundary objective. Defaults to `15`.
-        skip_special_boundaries: bool. Whether tokens whose span lies beside a
-            [CLS] or [SEP] are no targets of it either, as in SpanBERT's code.
-            Defaults to `False`, as in the paper.
+        max_span_length: int. Only so many first tokens of a span of neighbouring masks
+            are targets of the span boundary objective. Defaults to `15`.
+        skip_special_boundaries: bool. Whether a span beside a `[CLS]` or `[SEP]` has no
+            targets of the span boundary objective, as in SpanBERT's code. Defaults to
+            `False`, as in the paper.
         strategy: see `MaskedLMPreprocessor`. Defaults to `"spans"`.
         replacement_unit: see `MaskedLMPreprocessor`. Defaults to `"span"`.
         selections_per_row: see `MaskedLMPreprocessor`. Defaults to `"spanbert"`.
@@ -41,11 +40,11 @@ class SpanBoundaryLMPreprocessor(MaskingPreprocessor):
     Call arguments are those of `MaskedLMPreprocessor`.
 
     Returns:
-        `(x, y, sample_weight)`: a dict of what `MaskedLMPreprocessor` has in `x`
-        and `span_bounds`, int32 `(batch, slots, 2)`, the first and last position
-        of the span of neighbouring masks that each slot is in; a dict of the
-        targets, `masked_lm` and `span_boundary`, each the original ids, int32
-        `(batch, slots)`; and a dict of their float32 weights.
+        `(x, y, sample_weight)`: the dict `x` of `MaskedLMPreprocessor` with
+        `span_bounds`, int32 `(batch, slots, 2)`, the first and last position of each
+        slot's span of neighbouring masks; a dict of the targets, `masked_lm` and
+        `span_boundary`, each the original ids, int32 `(batch, slots)`; and a dict of
+        their float32 weights.
 
     Example:
 
@@ -117,11 +116,11 @@ class SpanBoundaryLMPreprocessor(MaskingPreprocessor):
         allowed &= x["mask_positions"] - first < self.max_span_length
 
         def beside(values):
-            """Pick some values' entries of the tokens beside the spans."""
+            """Pick the values at the tokens beside the spans."""
             places = (tf.clip_by_value(place, 0, length - 1) for place in (left, right))
             return [tf.gather(values, p, axis=-1, batch_dims=-1) for p in places]
 
-        if "sequence_ids" in x:  # the tokens of another sequence aren't theirs
+        if "sequence_ids" in x:  # tokens of another sequence don't count as borders
             before, after = beside(x["sequence_ids"])
             own = tf.gather(x["sequence_ids"], first, axis=-1, batch_dims=-1)
             allowed &= (before == own) & (after == own)

@@ -1,1 +1,1 @@
-"""Tasks whose rows go on from batch to batch, each beside its preprocessor."""
+"""Tasks whose rows continue from batch to batch, each beside its preprocessor."""

@@ -1,4 +1,4 @@
-"""Language modelling in both directions."""
+"""Model language in both directions: ELMo."""
 
 from typing import Any
 
@@ -21,44 +21,45 @@ from keras_bertfam.types import Config, Model, Tensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class BidirectionalLM(PretrainingTask):
-    """Predicts the next word of each direction, by ELMo's LSTMs and one softmax.
+    """Predicts the next word in each direction, with ELMo's LSTMs and one softmax.
 
     Call `fit()` to train, and `evaluate()` for its perplexity.
 
-    Rows of even number run forward, and those of odd number backward: the first word
-    of such a row is the last of its text. With `batch_size` the states of LSTMs are
-    kept for the next batch, whose rows go on from there, if the data says so
-    (`continues`); each pass over the data begins with empty ones. Evaluation leaves
-    them as they were.
+    Rows with even numbers run forward, those with odd numbers backward: the first word
+    of a backward row is the last word of its text. With `batch_size` the LSTMs' states
+    are kept as memory. Rows of the next batch continue from them if the data says so
+    (`continues`). Each epoch begins with empty states, and evaluation doesn't change
+    the memory.
 
     Args:
         backbone: `keras_bertfam.models.ElmoBackbone`.
         preprocessor: `BidirectionalLMPreprocessor`, or `None` for data that is
             preprocessed already.
         batch_size: int or `None`. Rows of a batch, over all replicas and both
-            directions; `None` for no memory. With memory `fit()` takes arrays in their
-            order.
-        num_sampled: int or `None`. Words that training compares with the right one,
-            see `SampledLogits`, where the vocabulary is in the order of frequency;
-            the published number is 8192. `None` for the full softmax, which evaluation
-            always takes.
+            directions; `None` for no memory. With memory `fit()` doesn't shuffle
+            arrays.
+        num_sampled: int or `None`. Number of words with which training compares the
+            right one, see `SampledLogits`; the published number is 8192. The vocabulary
+            must be sorted by frequency. `None` for the full softmax, which evaluation
+            always uses.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
         inputs: dict of tensors, those of the backbone, and `continues`, bool
-            `(batch,)`, without which memory is neither read nor changed.
+            `(batch,)`. Without it, memory is neither read nor changed.
 
     Returns:
         float32 tensor of shape `(batch, length, vocabulary_size)`, logits.
 
     Raises:
-        ValueError: for a `batch_size` that the replicas don't divide into pairs of
-            rows, a batch of another size than memory has, an odd batch, or a
-            `num_sampled` that isn't positive.
+        ValueError: for a `batch_size` that isn't a multiple of 2 on each replica, a
+            batch of another size than the memory's, an odd batch, or a `num_sampled`
+            that isn't positive.
 
-    `compile()` without arguments is ELMo's training: Adagrad at .2, gradients clipped
-    to 10, the mean of both directions' cross-entropies, accuracy and perplexity. With
-    `num_sampled` the metrics of training are of the sampled words.
+    `compile()` without arguments sets up ELMo's training: Adagrad at .2, gradients
+    clipped to 10, the mean of both directions' cross-entropies, accuracy and
+    perplexity. With `num_sampled` the metrics of training are those among the sampled
+    words.
 
     Reference: [Peters et al., 2018](https://arxiv.org/abs/1802.05365), section 3.1.
 
@@ -174,8 +175,8 @@ class BidirectionalLM(PretrainingTask):
         expected = 2 * self.memory.batch_size
         if rows not in (None, expected):
             raise ValueError(
-                f"A batch must have the {expected} rows that memory has, on each "
-                f"replica. Received: character_ids.shape={tuple(character_ids.shape)}."
+                f"A batch must have {expected} rows on each replica, as the memory "
+                f"has. Received: character_ids.shape={tuple(character_ids.shape)}."
             )
 
     def default_loss(self) -> MaskedCrossentropy:

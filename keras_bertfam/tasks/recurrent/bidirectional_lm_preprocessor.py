@@ -1,4 +1,4 @@
-"""Raw text to words and those that come next, in both directions."""
+"""Turn raw text into words and the next words, in both directions."""
 
 from typing import Any
 
@@ -20,18 +20,18 @@ from keras_bertfam.types import TFTensor
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class BidirectionalLMPreprocessor(TextPreprocessor):
-    """Makes ELMo's examples: words as characters, and the words that come next.
+    """Makes ELMo's examples: words as characters, and the next words.
 
-    `dataset` lays sentences, between `<S>` and `</S>`, out in parallel streams, so that
-    each row continues the row of the batch before. Every second row is text backwards:
-    half of the `batch_size` are forward, and the other half the same documents
-    backwards. What is shuffled are documents, and all rows are full, so that `packing`
-    and `tokens_per_batch` make no sense. Called on strings, the preprocessor makes two
-    rows of each, forward and backward, that stand for themselves.
+    `dataset` lays out sentences, between `<S>` and `</S>`, in parallel streams, so that
+    each row continues the same row of the batch before. Every second row runs
+    backwards: half of the rows are forward, the other half are the same documents
+    backwards. Documents are shuffled, not rows. All rows are full, so `packing` and
+    `tokens_per_batch` can't be given. Called on strings, the preprocessor makes two
+    independent rows of each, one forward and one backward.
 
     Args:
         tokenizer: `keras_bertfam.tokenizers.ElmoTokenizer` with a vocabulary.
-        sequence_length: int. Words of a row. Defaults to `20`.
+        sequence_length: int. Words in a row. Defaults to `20`.
         seed: int. Decides the order of documents. Defaults to `0`.
 
     Call arguments:
@@ -42,7 +42,7 @@ class BidirectionalLMPreprocessor(TextPreprocessor):
         `character_ids`, int32 `(batch, length, max_characters)`, and `padding_mask`,
         bool `(batch, length)`, in batches of `dataset` also `continues`, bool
         `(batch,)`; the ids of the next words, int32 `(batch, length)`; and float32
-        weights, 0 where another sentence begins.
+        weights, 0 where the next word begins another sentence.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Permutation language modelling."""
+"""Model permuted language: XLNet."""
 
 from typing import Any
 
@@ -19,25 +19,23 @@ from keras_bertfam.types import Config, Model, Tensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class PermutationLM(PretrainingTask):
-    """Predicts tokens in random orders by XLNet's two streams.
+    """Predicts tokens in random orders with XLNet's two streams.
 
     Call `fit()` to train, and `evaluate()` for its perplexity.
 
-    With `memory_length` the inputs of each layer for the first `reuse_length`
-    tokens of a batch are kept for the next batch, whose rows go on from there.
-    The data says which rows do (`continues`): those of the first batch in a pass
-    don't, so each pass over the data starts with an empty memory. Evaluation leaves
-    it as it was.
+    With `memory_length` each layer's inputs for the first `reuse_length` tokens of a
+    batch are kept as memory, and rows of the next batch continue from it. The data says
+    which rows continue (`continues`). Rows of an epoch's first batch don't, so each
+    epoch starts with an empty memory. Evaluation doesn't change the memory.
 
     Args:
         backbone: `keras_bertfam.models.XLNetBackbone`.
         preprocessor: `PermutationLMPreprocessor`, or `None` for data that is
             preprocessed already.
-        memory_length: int. Tokens remembered; the paper's is 384 for rows of
-            512. Defaults to `0`, no memory. With memory `fit()` takes arrays in
-            their order.
-        reuse_length: int or `None`. How many tokens of each batch go to the
-            memory. `None` means the preprocessor's.
+        memory_length: int. Tokens remembered; the paper has 384 for rows of 512.
+            Defaults to `0`, no memory. With memory `fit()` doesn't shuffle arrays.
+        reuse_length: int or `None`. How many tokens of each row go to the memory.
+            `None` means the preprocessor's.
         batch_size: int or `None`. Rows of a batch, over all replicas; needed for
             memory.
         **kwargs: arguments of `keras.Model`.
@@ -51,12 +49,12 @@ class PermutationLM(PretrainingTask):
         float32 tensor of shape `(batch, count, vocabulary_size)`, logits.
 
     Raises:
-        ValueError: if there is memory but no `batch_size` that the replicas
-            divide, or no `reuse_length`; if inputs lack an order.
+        ValueError: for memory without a `batch_size` that is a multiple of the
+            replicas, or without a `reuse_length`; for inputs without an order.
 
-    `compile()` without arguments is XLNet's training: AdamW with 8 % of warm-up
+    `compile()` without arguments sets up XLNet's training: AdamW with 8 % of warm-up
     and linear decay, `sum(weight * crossentropy) / sum(weight)`, accuracy and
-    perplexity. `model.backbone` is a plain encoder for what comes after.
+    perplexity. After training, `model.backbone` is a plain encoder for other tasks.
 
     Reference: [Yang et al., 2019](https://arxiv.org/abs/1906.08237), section 2.
 
@@ -157,8 +155,8 @@ class PermutationLM(PretrainingTask):
         rows = self.memory.batch_size
         if token_ids.shape[0] not in (None, rows):
             raise ValueError(
-                f"A batch must have the {rows} rows that memory has, on each "
-                f"replica. Received: token_ids.shape={tuple(token_ids.shape)}."
+                f"A batch must have {rows} rows on each replica, as the memory has. "
+                f"Received: token_ids.shape={tuple(token_ids.shape)}."
             )
 
     def default_loss(self) -> MaskedCrossentropy:

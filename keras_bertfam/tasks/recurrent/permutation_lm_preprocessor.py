@@ -1,4 +1,4 @@
-"""Raw text to factorisation orders."""
+"""Turn raw text into rows with factorisation orders."""
 
 from typing import Any, Literal
 
@@ -17,34 +17,34 @@ from keras_bertfam.types import Config, TFTensor, Tokenizer
 class PermutationLMPreprocessor(TextPreprocessor):
     """Makes permutation language model examples from text.
 
-    `dataset` lays documents out in parallel streams, so that each row continues
-    the row of the batch before, and draws orders and targets anew in each pass.
-    A row is `[reused tokens, A, end, B, end, start]`; the next begins
-    `reuse_length` tokens later, and repeats what was A and B as its reused
-    tokens. Called on strings, the preprocessor makes rows `[text, end, start]`,
-    padded on the left, whose orders depend on the ids and `seed` alone.
+    `dataset` lays out documents in parallel streams, so that each row continues the
+    same row of the batch before, and draws orders and targets anew in each epoch. A row
+    is `[reused tokens, A, end, B, end, start]`. The next row begins `reuse_length`
+    tokens later in the stream; its reused tokens repeat the text of A and B. Called on
+    strings, the preprocessor makes rows `[text, end, start]`, padded on the left; their
+    orders depend only on the ids and `seed`.
 
-    The `batch_size` of `dataset` is the number of streams, even for both
-    directions; what is shuffled are documents, and all rows are full, so that
-    `packing` and `tokens_per_batch` make no sense.
+    The `batch_size` of `dataset` is the number of streams, which must be even for both
+    directions. Documents are shuffled, not rows. All rows are full, so `packing` and
+    `tokens_per_batch` can't be given.
 
     Args:
         tokenizer: a tokenizer layer, such as
-            `keras_bertfam.tokenizers.BertTokenizer`. Its start token stands for
-            XLNet's `<cls>`, its end token for `<sep>`, and for `<eod>` if it has none.
+            `keras_bertfam.tokenizers.BertTokenizer`. Its start token is used as XLNet's
+            `<cls>`, its end token as `<sep>`, and also as `<eod>` if it has no such
+            token.
         sequence_length: int. Tokens in a row, special ones included. Defaults
             to `128`.
-        reuse_length: int. Defaults to half of `sequence_length`; `0` for rows
-            that repeat nothing.
-        mask_selection_length: int or `None`. Targets of a row; see `PermuteTokens`.
+        reuse_length: int. Tokens of a row that are repeated in the next one; `0` for
+            none. Defaults to half of `sequence_length`.
+        mask_selection_length: int or `None`. Targets in a row; see `PermuteTokens`.
         perm_size: int or `None`. See `PermuteTokens`.
-        max_words: int. Most words (or tokens) of a span.
+        max_words: int. The most words (or tokens) of a span.
         alpha, beta: ints. See `PermuteTokens`: about `beta / alpha` of the
             tokens are targets, the paper's `1 / K`.
-        span_unit: `"word"` or `"token"`: what spans are made of. Defaults to
-            `"word"`.
-        both_directions: bool. Whether half of the rows are text read backwards, for
-            which `batch_size` must be even. Defaults to `True`, as published.
+        span_unit: `"word"` or `"token"`: the units of spans. Defaults to `"word"`.
+        both_directions: bool. Whether half of the rows run backwards; `batch_size` must
+            then be even. Defaults to `True`, as published.
         next_rate: float. The probability that B follows A; see `join_segments`.
         seed: int. Decides every cut, order and target. Defaults to `0`.
 
@@ -93,7 +93,7 @@ class PermutationLMPreprocessor(TextPreprocessor):
     ) -> None:
         super().__init__(tokenizer, sequence_length, seed=seed, **kwargs)
         self._reuse_length = reuse_length
-        # Two special tokens, a third one, and two tokens to cut between.
+        # Three special tokens, and two tokens to cut between.
         if not 0 <= self.reuse_length <= sequence_length - 5:
             raise ValueError(
                 "`reuse_length` must be at least 0, and leave 5 tokens of "
@@ -117,7 +117,7 @@ class PermutationLMPreprocessor(TextPreprocessor):
 
     @property
     def reuse_length(self) -> int:
-        """int: how many tokens of a row are again in the next row."""
+        """int: how many tokens of a row are repeated in the next row."""
         given = self._reuse_length
         return self.sequence_length // 2 if given is None else given
 

@@ -1,4 +1,4 @@
-"""Language modelling from left to right, with a memory of what came before."""
+"""Model language from left to right, with a memory of earlier text: Transformer-XL."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,23 +35,23 @@ from keras_bertfam.types import Config, Model, Tensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RecurrentLM(PretrainingTask):
-    """Predicts each token from those before it, those of earlier batches included.
+    """Predicts each token from those before it, also from those of earlier batches.
 
-    Call `fit()` to train, `generate()` to write texts, and `perplexity()` for that of
-    text.
+    Call `fit()` to train, `generate()` to write texts, and `perplexity()` to measure
+    the perplexity of a text.
 
-    With `memory_length` the inputs of each layer for a batch's tokens are kept for the
-    next batch, whose rows go on from there. The data says which rows do (`continues`):
-    those of the first batch in a pass don't, so each pass over the data starts with an
-    empty memory. Evaluation leaves it as it was, and so does `generate`, which
+    With `memory_length` each layer's inputs for a batch's tokens are kept as memory,
+    and rows of the next batch continue from it. The data says which rows continue
+    (`continues`). Rows of an epoch's first batch don't, so each epoch starts with an
+    empty memory. Evaluation doesn't change the memory. Neither does `generate`, which
     remembers all of a text.
 
     Args:
         backbone: `keras_bertfam.models.TransformerXLBackbone`.
         preprocessor: `RecurrentLMPreprocessor`, or `None` for data that is
             preprocessed already.
-        memory_length: int. Tokens remembered; the paper's are as many as a row has.
-            Defaults to `0`, no memory. With memory `fit()` takes arrays in their order.
+        memory_length: int. Tokens remembered; the paper has as many as a row. Defaults
+            to `0`, no memory. With memory `fit()` doesn't shuffle arrays.
         batch_size: int or `None`. Rows of a batch, over all replicas; needed for
             memory.
         generation: dict or `None`, see `CausalLM`.
@@ -59,18 +59,18 @@ class RecurrentLM(PretrainingTask):
 
     Call arguments:
         inputs: dict of tensors: those of the backbone, and with memory `continues`,
-            bool `(batch,)`, without which memory is neither read nor changed.
+            bool `(batch,)`. Without it, memory is neither read nor changed.
 
     Returns:
-        float32 tensor of shape `(batch, length, vocabulary_size)`: logits of the token
-        after each, or log-probabilities with the backbone's `cutoffs`.
+        float32 tensor of shape `(batch, length, vocabulary_size)`: at each position,
+        the logits of the next token; log-probabilities if the backbone has `cutoffs`.
 
     Raises:
-        ValueError: if there is memory but no `batch_size` that the replicas divide, or
-            for a batch of another size than memory has.
+        ValueError: for memory without a `batch_size` that is a multiple of the
+            replicas, or a batch of another size than the memory's.
 
-    `compile()` without arguments is Transformer-XL's training: Adam with cosine decay,
-    the mean cross-entropy, accuracy and perplexity.
+    `compile()` without arguments sets up Transformer-XL's training: Adam with cosine
+    decay, the mean cross-entropy, accuracy and perplexity.
 
     Reference: [Dai et al., 2019](https://arxiv.org/abs/1901.02860), section 3.
 
@@ -161,8 +161,8 @@ class RecurrentLM(PretrainingTask):
         rows = self.memory.batch_size
         if token_ids.shape[0] not in (None, rows):
             raise ValueError(
-                f"A batch must have the {rows} rows that memory has, on each "
-                f"replica. Received: token_ids.shape={tuple(token_ids.shape)}."
+                f"A batch must have {rows} rows on each replica, as the memory has. "
+                f"Received: token_ids.shape={tuple(token_ids.shape)}."
             )
 
     @checked
@@ -174,28 +174,28 @@ class RecurrentLM(PretrainingTask):
         stop_token_ids: Any = "auto",
         settings: GenerationSettings | Mapping[str, Any] | None = None,
     ) -> Any:
-        """Go on with texts; see `CausalLM.generate` for what it has in common with it.
+        """Continue texts; caching and compilation work as in `CausalLM.generate`.
 
         Args:
             inputs: a string, a list of strings, also as bytes or a tensor, or ids:
                 lists or an array, or a dict of the arrays `token_ids` and
                 `padding_mask`. Lengths may differ.
-            max_length: int. Tokens of a text, the prompt's included; as the next three
-                by default as the task's `generation` says.
+            max_length: int. The most tokens of a text, its prompt included. Defaults to
+                the value of the task's `generation`, like the next three.
             sampler: name or one of `keras_hub.samplers`, or `"greedy"`.
             stop_token_ids: sequence of ids that end a text, a sequence of them for
-                each text, or `None`. `"auto"` is what `generation` says, or the end
-                token of the preprocessor's tokenizer, and none without one.
-            settings: `GenerationSettings`, what texts may be and how many are given; or
-                a dict of its arguments, in place of those of `generation`.
+                each text, or `None`. `"auto"` takes those of `generation`, or else the
+                end token of the preprocessor's tokenizer, if there is one.
+            settings: `GenerationSettings`: rules for texts, and how many are returned.
+                Or a dict of some of its arguments, which replace those of `generation`.
 
         Returns:
-            What `inputs` were with what follows, as `CausalLM.generate` gives it.
+            The inputs with their continuations, as from `CausalLM.generate`.
 
         Raises:
-            ValueError: for an empty prompt, no `max_length`, one that leaves no token
-                to write or is beyond the settings' `max_tokens`, strings without a
-                preprocessor, or settings that the sampler can't follow.
+            ValueError: for an empty prompt, no `max_length`, a `max_length` that leaves
+                no token to write or is beyond the settings' `max_tokens`, strings
+                without a preprocessor, or settings that the sampler can't follow.
 
         Example:
 
@@ -212,7 +212,7 @@ class RecurrentLM(PretrainingTask):
         )
 
     def text_writer(self, inputs: dict[str, Tensor]) -> TextWriter:
-        """Give what writes a text: the backbone itself, and no context."""
+        """Make the `TextWriter`: the backbone itself, without context."""
         return TextWriter(checked_decoder(self.backbone), {}, logits_by(self.head))
 
     @checked
@@ -227,22 +227,23 @@ class RecurrentLM(PretrainingTask):
     ) -> float:
         """Measure the perplexity of a long text.
 
-        It is read in segments with a memory of its own, the last of which may be
-        shorter. The first token is given.
+        The text is read in segments, with a memory of its own; the last segment may be
+        shorter. The first token isn't predicted.
 
         Args:
             text: str, or its ids.
-            memory_length: int. Tokens remembered, also more than in training. `None`
-                for as many as there.
-            sequence_length: int. Tokens of a segment; `None` for those of a row.
+            memory_length: int. Tokens remembered; there may be more than in training.
+                `None` for as many as in training.
+            sequence_length: int. Tokens of a segment; `None` for the length of a row.
             same_length: bool, see `TransformerXLBackbone`; `None` for its own.
             clamp_length: int, see `TransformerXLBackbone`; `None` for its own.
 
         Returns:
-            float: the exponential of the tokens' mean cross-entropy, but the first's.
+            float: the exponential of the mean cross-entropy of all tokens except the
+                first.
 
         Raises:
-            ValueError: for a text of less than two tokens, lengths that aren't
+            ValueError: for a text of fewer than two tokens, lengths that aren't
                 positive, or a string without a preprocessor.
         """
         ids = self._ids_of(text)

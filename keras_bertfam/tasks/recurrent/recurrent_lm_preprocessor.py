@@ -1,4 +1,4 @@
-"""Raw text to rows that go on from batch to batch, and the tokens that come next."""
+"""Turn raw text into rows that continue from batch to batch, and the next tokens."""
 
 from typing import Any
 
@@ -18,9 +18,10 @@ from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
 
 
 class ContinuedRows(Rows):
-    """Rows of one token more than a model is given, each continued in the next batch.
+    """Make rows of one token more than the model gets; the next batch continues them.
 
-    `documents` end with the tokenizer's end token, or `<eod>` if it has that.
+    Documents end with `<eod>` if the tokenizer has it, and otherwise with its end
+    token.
     """
 
     advice = (
@@ -66,17 +67,17 @@ class ContinuedRows(Rows):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RecurrentLMPreprocessor(TextPreprocessor):
-    """Makes Transformer-XL's examples: rows, and the tokens that come next.
+    """Makes Transformer-XL's examples: rows, and the next tokens.
 
-    `dataset` lays documents out in parallel streams, so that each row continues the
-    row of the batch before. What is shuffled are documents, and all rows are full, so
-    that `packing` and `tokens_per_batch` make no sense. Called on strings, the
-    preprocessor makes rows that stand for themselves.
+    `dataset` lays out documents in parallel streams, so that each row continues the
+    same row of the batch before. Documents are shuffled, not rows. All rows are full,
+    so `packing` and `tokens_per_batch` can't be given. Called on strings, the
+    preprocessor makes independent rows.
 
     Args:
         tokenizer: a tokenizer layer with an end token, such as
             `GPT2Tokenizer`.
-        sequence_length: int. Tokens of a row. Defaults to `128`.
+        sequence_length: int. Tokens in a row. Defaults to `128`.
         seed: int. Decides the order of documents. Defaults to `0`.
 
     Call arguments:

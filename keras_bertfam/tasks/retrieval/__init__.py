@@ -1,1 +1,1 @@
-"""Tasks that find passages, or read those that were found."""
+"""Tasks that find passages, and tasks that read them."""

@@ -1,4 +1,4 @@
-"""A retriever: queries and passages as vectors that are close where they belong."""
+"""Encode queries and passages as vectors that are close if they match."""
 
 from typing import Any, Self
 
@@ -27,48 +27,49 @@ from keras_bertfam.types import Config, Model, Path, Tensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class DualEncoder(Retriever):
-    """Finds passages for queries: a tower for each, or one for both.
+    """Finds passages for queries, with a tower for each of the two or one for both.
 
     Call `fit()` to train, and `query_vectors()` and `passage_vectors()` for vectors.
 
-    A query's score for a passage is the inner product of their vectors. The loss is
-    the cross-entropy of the right passage among all passages of the batch, those of
-    all replicas of a `tf.distribute` strategy and hard negatives included.
+    The score of a query and a passage is the inner product of their vectors. The loss
+    is the cross-entropy of choosing the right passage among all passages of the batch:
+    those of all queries on all replicas of a `tf.distribute` strategy, and hard
+    negatives.
 
     Args:
-        backbone: `keras_bertfam.models.EncoderBackbone`, of queries.
+        backbone: `keras_bertfam.models.EncoderBackbone`, the tower for queries.
         preprocessor: `DualEncoderPreprocessor`, or `None` for batches that are made
             already.
-        passage_backbone: the same, of passages; or `None` for one tower, with one
+        passage_backbone: the tower for passages, or `None` for one tower, with one
             projection, that encodes both.
-        projection_dim: int, the width of vectors, or `None`: the states themselves are
-            the vectors.
+        projection_dim: int, the width of vectors; `None` takes the states themselves as
+            vectors.
         projection_norm: bool. Whether a layer norm follows the projection.
-        dropout: float. Dropout rate of projected vectors, in training.
-        pooling: `"cls"`, the state of the first token, XLNet's last; or `"mean"` of
+        dropout: float. Dropout rate of projected vectors in training.
+        pooling: `"cls"`, the state of the first token (XLNet: the last); or `"mean"` of
             the states of all tokens, special ones included.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
-        inputs: dict of tensors: the backbone's inputs with `query_` before their
-            names, int `(batch, length)`, and with `passage_`, `(batch, length)` or
-            `(batch, count, length)`, the first of each row the right one. Either may
-            be missing.
+        inputs: dict of tensors. Names of queries' inputs have the prefix `query_`, and
+            the shape `(batch, length)`. Those of passages have the prefix `passage_`,
+            and the shape `(batch, length)` or `(batch, count, length)`; the first
+            passage of a row is the right one. Either may be missing.
 
     Returns:
         Dict of `query` and `passage`, float32 tensors `(batch, width)`, or `(batch,
         count, width)`.
 
     Raises:
-        ValueError: for an argument out of its range, or towers that don't fit.
+        ValueError: for an argument out of its range, or towers that don't go together.
 
-    `fit()` takes what `preprocessor.dataset(documents)` makes, the inverse cloze task
-    or another of its `pairs`, or `(queries, passages)`, pairs of texts. `compile()`
-    without arguments is the training of the inverse cloze task; DPR's rate for pairs
-    is `learning_rate=2e-5`.
-    DPR itself is `passage_backbone=..., projection_dim=None`; its published towers are
-    read by `Backbone.from_preset("hf://facebook/dpr-question_encoder-single-nq-base")`,
-    and `export_to_transformers()` writes two.
+    `fit()` takes the batches of `preprocessor.dataset(documents)`, whose pairs are made
+    by the inverse cloze task or another way, see `pairs` of the preprocessor. Or it
+    takes pairs of texts as `(queries, passages)`. `compile()` without arguments sets up
+    the training of the inverse cloze task; DPR's rate for pairs is
+    `learning_rate=2e-5`. DPR itself is `passage_backbone=..., projection_dim=None`.
+    `Backbone.from_preset("hf://facebook/dpr-question_encoder-single-nq-base")` reads
+    its published tower of queries, and `export_to_transformers()` writes both.
 
     References:
         [Lee et al., 2019](https://arxiv.org/abs/1906.00300), sections 3 and 4;
@@ -228,15 +229,15 @@ class DualEncoder(Retriever):
     def export_to_transformers(self, path: Path) -> None:
         """Write DPR's two encoders: the folders `question_encoder` and `ctx_encoder`.
 
-        Each is what `transformers.DPRQuestionEncoder` or `DPRContextEncoder` loads,
-        and what `Backbone.from_preset` reads.
+        `transformers.DPRQuestionEncoder` and `DPRContextEncoder` load them, and so does
+        `Backbone.from_preset`.
 
         Args:
-            path: path of the folder that they are written to.
+            path: path of the folder to write both into.
 
         Raises:
-            ValueError: if this isn't DPR: BERTs without a projection, pooled by
-                `"cls"`.
+            ValueError: if this isn't DPR, which is two BERTs without a projection, with
+                `pooling="cls"`.
         """
         dpr.export(self, path)
 

@@ -1,4 +1,4 @@
-"""Queries and passages: given in pairs, made of documents, or alone."""
+"""Make rows of queries and passages: in pairs, from documents, or one by one."""
 
 import math
 import numbers
@@ -42,8 +42,8 @@ _NAMES = ("query", "passage", "title")
 class DualEncoderPreprocessor(PackingPreprocessor):
     """Makes rows of queries and of passages for `DualEncoder`.
 
-    `dataset` makes pairs of raw documents, for `fit`, in one of the ways of `pairs`.
-    Called, it makes rows of pairs that are given.
+    `dataset` makes pairs from raw documents for `fit`, in the way that `pairs` names. A
+    call makes rows from given pairs.
 
     Args:
         tokenizer: a tokenizer layer.
@@ -51,40 +51,42 @@ class DualEncoderPreprocessor(PackingPreprocessor):
             included. Defaults to `288`.
         query_length: int or `None`. Tokens of a query, special ones included. Defaults
             to `64`, or `sequence_length` if that is less.
-        mask_rate: float in [0, 1] or `None`. Of the inverse cloze task: the share of
-            the blocks that their query is left out of. Defaults to `0.9`.
-        titles: bool. Whether the first line of a document is its title: each passage
-            begins with it, `[start] title [end] block [end]`. Defaults to `False`.
+        mask_rate: float in [0, 1] or `None`. For the inverse cloze task: the share of
+            blocks from which the query is removed. Defaults to `0.9`.
+        titles: bool. Whether the first line of a document is its title. Each passage
+            then begins with it: `[start] title [end] block [end]`. Defaults to `False`.
         documents_at_once: int. How many documents are tokenised together. Defaults to
             `256`.
         seed: int. Decides every order, query and coin. Defaults to `0`.
-        pairs: how a query and a passage are made of a block of a document, as many
-            sentences as fit in a row. Defaults to `"inverse_cloze"`.
+        pairs: how a query and a passage are made from a block of a document. A block
+            has as many sentences as fit into a row. Defaults to `"inverse_cloze"`.
 
             - `"inverse_cloze"`: a sentence of the block, and the block without it, or
-              for the rest of `mask_rate` with it, as if it quoted it;
+              for the share `1 - mask_rate` the whole block;
             - `"crops"`: two runs of the block's tokens, as Contriever has them;
             - `"neighbours"`: the block's sentences up to a place that is drawn, and
               those that follow;
             - `"titles"`: the first line of the document, and the block.
 
-            Queries of crops and neighbours are long: choose `query_length` accordingly.
-        crop_rates: two floats in (0, 1] or `None`. Of crops: the least and the most of
-            a block's tokens that a crop has. Defaults to `(0.1, 0.5)`.
-        deletion_rate: float in [0, 1] or `None`. Of crops: the share of their tokens
+            Queries of crops and neighbours are long, so they need a larger
+            `query_length`.
+        crop_rates: two floats in (0, 1] or `None`. For crops: the least and the
+            greatest share of a block's tokens. Defaults to `(0.1, 0.5)`.
+        deletion_rate: float in [0, 1] or `None`. For crops: the share of their tokens
             that is left out. Defaults to `0.1`.
-        buckets: sequence of ints or `None`: lengths, of which a batch of pairs that are
-            given is padded to the least that it fits in, queries and passages by
-            themselves. `None` for a full row, a half, a quarter and an eighth, but no
-            less than 8; `[]` for full rows, as `dataset` makes them.
+        buckets: sequence of ints or `None`. A batch of given pairs is padded to the
+            least of these lengths into which it fits, separately for queries and
+            passages. `None` means a full row, a half, a quarter and an eighth, but at
+            least 8. `[]` pads to full rows, as `dataset` does.
 
     Call arguments:
         x: a tuple of queries and passages, or a dict of `query`, `passage` and, if
             there are any, `title`. Queries are a list of strings or a string tensor
-            `(batch,)`; so are passages and titles, or `(batch, count)`: the first of a
-            row answers the query, and the others are hard negatives. Of one pair, all
-            have no batch axis, nor what is returned. KerasHub takes a
-            tuple that is the only argument for `(x, y)`: pass `None` as `y` then.
+            `(batch,)`. So are passages and titles; or they are `(batch, count)`, where
+            the first passage of a row answers the query and the others are hard
+            negatives. A single pair has no batch axis, and neither has its result.
+            KerasHub takes a tuple that is the only argument for `(x, y)`: pass `None`
+            as `y` then.
         y: `None`.
         sample_weight: numbers, one for each query, or `None`.
 
@@ -92,12 +94,13 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         `(x, y, sample_weight)`: a dict of `query_token_ids` and `query_segment_ids`,
         int32 `(batch, length)`, `query_padding_mask`, bool of that shape, and the same
         of `passage`, `(batch, length)`, or `(batch, count, length)`; int32 zeros
-        `(batch,)`: which passage of a row answers; and float32 weights `(batch,)`. What
-        is longer than `query_length` and `sequence_length` is cut, and what has no
-        batch axis is that long.
+        `(batch,)`: which passage of a row answers; and float32 weights `(batch,)`.
+        Texts longer than `query_length` and `sequence_length` are cut. A single pair is
+        padded to these lengths.
 
     Raises:
-        ValueError: If an argument is out of its range, or of another way of `pairs`.
+        ValueError: if an argument is out of its range, or belongs to another way of
+            `pairs`.
 
     Example:
 
@@ -143,8 +146,8 @@ class DualEncoderPreprocessor(PackingPreprocessor):
             )
         if pairs == "titles" and titles:
             raise ValueError(
-                '`titles` must be `False` with pairs="titles": passages that begin '
-                "with their queries teach nothing. Received: titles=True."
+                '`titles` must be `False` with pairs="titles": a passage that '
+                "begins with its query teaches nothing. Received: titles=True."
             )
         self.query_length = query_length
         self.pairs = pairs
@@ -169,13 +172,13 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         self.build_if_ready()
 
     def rows_of(self, kind: str) -> TitledRows:
-        """Give the layout of the rows of a kind of texts.
+        """Give the layout of rows for a kind of texts.
 
         Args:
             kind: `"query"` or `"passage"`.
 
         Raises:
-            ValueError: for another one.
+            ValueError: for another kind.
         """
         if kind not in _SIDES:
             raise ValueError(f"`kind` must be one of {_SIDES}. Received: {kind!r}.")
@@ -207,7 +210,7 @@ class DualEncoderPreprocessor(PackingPreprocessor):
     ) -> Any:
         with tf.device("CPU:0"):
             texts, single = _as_texts(x)
-            # Of one rank: the graph that is traced for several knows none.
+            # The rank is fixed: a graph traced for several ranks doesn't know it.
             shape = texts["passage"].shape
             if y is not None:
                 y = self.targets([y] if single else y, shape)
@@ -229,14 +232,14 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         return map_given(lambda value: value[0], example) if single else example
 
     def targets(self, y: Any, shape: tf.TensorShape) -> TFTensor:
-        """Check what is given as `y`, and make a tensor of it.
+        """Check `y`, and turn it into a tensor.
 
         Args:
-            y: what is given.
-            shape: of the passages, `(batch,)` or `(batch, count)`.
+            y: the labels of a call.
+            shape: shape of the passages, `(batch,)` or `(batch, count)`.
 
         Raises:
-            ValueError: always, where a task has no use for it.
+            ValueError: for any `y`, unless a subclass uses it.
         """
         raise ValueError(
             "`y` must be None: `x` has the passages that answer its queries. "
@@ -244,7 +247,7 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         )
 
     def _pairs(self, texts, single):
-        # Single pairs are to be batched by whoever calls: all are equally long.
+        # The caller batches single pairs, so all get the same length.
         buckets = {kind: None if single else self._buckets(kind) for kind in _SIDES}
         titles = {"query": None, "passage": texts.get("title")}
         sides = {
@@ -297,8 +300,8 @@ class DualEncoderPreprocessor(PackingPreprocessor):
                 texts.
 
         Returns:
-            A dict of `token_ids`, `segment_ids` and `padding_mask`, `(batch, length)`,
-            of one of few lengths, by the longest row.
+            A dict of `token_ids`, `segment_ids` and `padding_mask`, `(batch, length)`.
+            The length is that of a bucket for the longest row.
 
         Raises:
             ValueError: for another kind.
@@ -311,25 +314,25 @@ class DualEncoderPreprocessor(PackingPreprocessor):
     def inputs(
         self, kind: str, texts: Any, batch_size: int, too_long: str
     ) -> tuple[TFDataset, np.ndarray]:
-        """Make batches of texts of like length, for `DualEncoder.encode`.
+        """Make batches of texts of similar length, for `DualEncoder.encode`.
 
         Args:
             kind: `"query"` or `"passage"`.
             texts: list of strings, or for passages of tuples of title and text.
             batch_size: int.
-            too_long: `"error"` or `"cut"`: what becomes of texts that don't fit.
+            too_long: `"error"` or `"cut"`: refuse or cut texts that don't fit.
 
         Returns:
-            A `tf.data.Dataset` of dicts, and an int array: the place of each text in
+            A `tf.data.Dataset` of dicts, and an int array: the index of each text in
             it.
 
         Raises:
-            ValueError: for what isn't texts, or is too long.
+            ValueError: for inputs that aren't texts, or texts that are too long.
         """
         given = as_texts(texts)
         if kind == "query" and isinstance(given, tuple):
             raise ValueError(
-                '`texts` must be strings where `kind` is "query". Received: pairs.'
+                '`texts` must be strings if `kind` is "query". Received: pairs.'
             )
         if too_long == "error":
             self._check_lengths(given, self.rows_of(kind))
@@ -369,9 +372,9 @@ class DualEncoderPreprocessor(PackingPreprocessor):
 
 
 def _settings_of(pairs, **given):
-    """Fill in the settings of a way of making pairs, and refuse those of others.
+    """Fill in the settings of a way of making pairs; refuse other ways' settings.
 
-    A setting of another way that has its default is left out, as saved ones may.
+    Another way's setting with its default value is dropped: saved configs may have it.
     """
     if pairs not in PAIRS:
         raise ValueError(f"`pairs` must be one of {[*PAIRS]}. Received: {pairs!r}.")
@@ -398,12 +401,12 @@ def _settings_of(pairs, **given):
 
 
 def _as_texts(x):
-    """Make string tensors of queries, passages and titles; tell if it is one pair."""
+    """Turn queries, passages and titles into string tensors; tell if it is one pair."""
     given = dict(zip(_NAMES, x, strict=False)) if isinstance(x, tuple) else x
     if not isinstance(given, dict) or not {"query", "passage"} <= {*given} <= {*_NAMES}:
         raise ValueError(
             "`x` must be a tuple of queries and passages, or a dict of `query`, "
-            "`passage` and perhaps `title`; `dataset` takes documents. Received: "
+            "`passage` and optionally `title`. Give documents to `dataset`. Received: "
             f"{sorted(given) if isinstance(given, dict) else type(x).__name__}."
         )
     query = as_strings(given["query"], 1, "query")
@@ -420,7 +423,7 @@ def _as_texts(x):
         and shapes.get("title", shape).is_compatible_with(shape)
     ):
         raise ValueError(
-            "`x` must have a query for each passage, or row of so many passages, and "
+            "`x` must have a query for each passage, or for each row of passages, and "
             f"as many titles as passages. Received: shapes {shapes}."
         )
     return texts, single

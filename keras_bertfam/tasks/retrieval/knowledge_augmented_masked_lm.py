@@ -1,4 +1,4 @@
-"""Masked language modelling with passages that are looked up: REALM."""
+"""Model masked language with the help of retrieved passages: REALM."""
 
 from typing import Any
 
@@ -21,24 +21,24 @@ from keras_bertfam.types import Model, Tensor
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class KnowledgeAugmentedMaskedLM(TokensOfPassages):
-    """Predicts masked tokens from a text and passages that are found for it, as REALM.
+    """Predicts masked tokens from a text and passages retrieved for it, as REALM.
 
-    Call `fit()` to train, and `log_probabilities()` and `passage_scores()` for what it
-    makes of passages.
+    Call `fit()` to train, and `log_probabilities()` and `passage_scores()` for
+    probabilities of tokens and scores of passages.
 
-    An index, which is older than the weights, gives candidates. Both towers of the
-    retriever are trained through `p(z | x)`, the softmax of the products of their
-    vectors over the candidates, which is computed with the weights of each step.
+    An index, which may be older than the weights, gives candidate passages. Both towers
+    of the retriever are trained through `p(z | x)`: the softmax over the candidates of
+    the inner products of the towers' vectors, computed with the weights of each step.
 
     Args:
         backbone: `keras_bertfam.models.EncoderBackbone`, the reader.
         preprocessor: `KnowledgeAugmentedMaskedLMPreprocessor`, or `None` for batches
-            that have their passages already.
-        retriever: `keras_bertfam.tasks.DualEncoder` of the reader's vocabulary,
-            preferably one that is trained by the inverse cloze task.
+            that already have passages.
+        retriever: `keras_bertfam.tasks.DualEncoder` with the reader's vocabulary, best
+            trained by the inverse cloze task.
         marginalization: `"sequence"`, the paper's `log sum_z p(z) prod_j p(y_j | z)`,
-            or `"token"`, the released code's `sum_j log sum_z p(z) p(y_j | z)`. Either
-            is divided by the number of masked tokens.
+            or `"token"`, the released code's `sum_j log sum_z p(z) p(y_j | z)`. Both
+            are divided by the number of masked tokens.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
@@ -50,16 +50,16 @@ class KnowledgeAugmentedMaskedLM(TokensOfPassages):
 
     Returns:
         Dict of float32 tensors: `logits`, `(batch, candidates, count,
-        vocabulary_size)`, and `passage_scores`, `(batch, candidates)`;
-        `log_probabilities` makes one of them.
+        vocabulary_size)`, and `passage_scores`, `(batch, candidates)`.
+        `log_probabilities` combines the two.
 
-    `compile()` without arguments is otherwise the training of the backbone's family.
-    The index is no part of what is saved; `keras_bertfam.tasks.RefreshIndex` keeps
-    it up to date.
+    Apart from the loss, `compile()` without arguments sets up the training of the
+    backbone's family. The index isn't saved with the task.
+    `keras_bertfam.tasks.RefreshIndex` keeps it up to date.
 
     Raises:
-        ValueError: for another `marginalization`, without a `retriever`, or for one of
-            another vocabulary.
+        ValueError: for an unknown `marginalization`, no `retriever`, or a retriever
+            with another vocabulary.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Texts to masked rows with passages that may tell what is masked, for REALM."""
+"""Turn texts into masked rows with retrieved passages, for REALM."""
 
 from typing import Any
 
@@ -30,39 +30,41 @@ from keras_bertfam.types import Config, TFDataset, TFTensor, Tokenizer
 class KnowledgeAugmentedMaskedLMPreprocessor(
     PassagesPreprocessor, MaskedLMPreprocessor
 ):
-    """Masks texts, finds passages for them, and makes a row of each of these.
+    """Masks texts, finds passages for them, and makes a row for each passage.
 
-    A row is `[start] masked text [end] passage [end]`. Each text is one row, and what
-    is too long is cut. The first candidate of a text is the empty passage, which is
-    there for what can be told without any.
+    A row is `[start] masked text [end] passage [end]`. Texts and passages that are too
+    long are cut. The first candidate of a text is the empty passage, for tokens that
+    can be predicted without any passage.
 
     Args:
         tokenizer: the tokenizer layer of reader and retriever.
         sequence_length: int. Tokens of a text, special ones included. Defaults to `96`.
-        passage_length: int. Tokens of a passage beside its text, the last special one
-            included. Defaults to `288`.
+        passage_length: int. Tokens of a passage in its row, with the end token.
+            Defaults to `288`.
         num_candidates: int. Passages for each text, the empty one included. Defaults
             to `8`.
         null_passage: bool. Whether the empty passage is among them. Defaults to `True`.
         exclude_source: bool. Whether passages of a text's own document are left out.
             Defaults to `True`.
         strategy: which positions are masked, see `MaskedLMPreprocessor`. Defaults to
-            `"salient_spans"`, one of the entities that are marked; the ablations are
-            `"tokens"` and `"spans"`.
-        mask_selection_length: int. Slots in a row. Defaults to `10`.
+            `"salient_spans"`, which masks one of the marked entities; the paper's
+            ablations are `"tokens"` and `"spans"`.
+        mask_selection_length: int. The most masked tokens (slots) of a row. Defaults to
+            `10`.
         mask_token_rate: float. Defaults to `1.0`: no random or kept tokens.
         random_token_rate: float. Defaults to `0.0`.
         seed: int. Decides every order and mask. Defaults to `0`.
         **kwargs: other arguments of `MaskedLMPreprocessor`.
 
     Attributes:
-        search: `keras_bertfam.tasks.PassageSearch`, to be set before texts are read; no
-            part of what is saved.
+        search: `keras_bertfam.tasks.PassageSearch`. Set it before texts are read. It
+            isn't saved.
 
     Call arguments:
-        x: string, list of strings or string tensor of shape `(batch,)`, of no document
-            of the index; or a dict of that, `text`, and `source`, an int for each: the
-            document that it is of, as the `sources` of the search number them, or -1.
+        x: string, list of strings or string tensor of shape `(batch,)`, if the texts
+            aren't from the index; or a dict of `text`, the same, and `source`, an int
+            for each text: the number of its document in the `sources` of the search, or
+            -1.
         seed: integer tensor of shape `(2,)` or `None`: the seed of the masks.
 
     Returns:
@@ -135,7 +137,7 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
         theirs = search.retriever.preprocessor.tokenizer
         if theirs.get_vocabulary() != self.tokenizer.get_vocabulary():
             raise ValueError(
-                "`search` must be of a retriever with the reader's vocabulary, as both "
+                "`search` must have a retriever with the reader's vocabulary: both "
                 f"read the masked text. Received: {theirs.vocabulary_size()} tokens "
                 f"beside {self.tokenizer.vocabulary_size()}, or others."
             )
@@ -174,7 +176,7 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
         return example
 
     def _with_passages(self, x, source):
-        """Put masked texts, `(batch, sequence_length)`, beside passages for each."""
+        """Add passages to masked texts `(batch, sequence_length)`."""
         self.check_search()
         query = {
             "token_ids": x["token_ids"],
@@ -246,20 +248,21 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
     ) -> TFDataset:
         """Make masked batches with their passages, ready for `fit`.
 
-        Order and masks depend on `seed`, the pass and the batch alone; passages depend
-        on the index besides. Batches that are made ahead of a step have those of the
-        index before.
+        Order and masks depend only on `seed`, the epoch and the batch. Passages also
+        depend on the index: batches that were made before the index changed have
+        passages of the old one.
 
         Args:
             documents: `tf.data.Dataset` of scalar strings, or of dicts of `text` and
-                `source`, see the call. Each is one row.
+                `source`, see the call. Each text is one row.
             batch_size: int or `None`. Defaults to 32, as Keras's `fit` does.
-            training: bool. `False` keeps the order and the masks in each pass.
+            training: bool. `False` gives the same order and masks in each epoch.
             shuffle_buffer: int. How many texts are held in memory to shuffle among; `0`
-                for none. Defaults to `10_000`.
-            drop_remainder: bool or `None`. Whether a pass leaves out its last batch if
-                that isn't full. Defaults to `training`.
-            **kwargs: none; what makes rows of several texts isn't for these rows.
+                doesn't shuffle. Defaults to `10_000`.
+            drop_remainder: bool or `None`. Whether the last batch of an epoch is
+                skipped if it isn't full. Defaults to `training`.
+            **kwargs: must be empty. Other preprocessors pack several texts into a row
+                by such arguments.
 
         Returns:
             A `tf.data.Dataset` of `(x, y, sample_weight)`.
@@ -269,8 +272,8 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
         """
         if kwargs:
             raise ValueError(
-                "`dataset` must be called without what packs texts, as each is a row "
-                f"of its own. Received: {sorted(kwargs)}."
+                "`dataset` must be called without arguments of packing: each text is "
+                f"a row. Received: {sorted(kwargs)}."
             )
         self.check_search()
         size = checked_batch_size(batch_size)

@@ -1,4 +1,4 @@
-"""A vector for each token: queries and passages are compared word by word."""
+"""Compare queries and passages token by token, with a vector for each token."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,13 +33,14 @@ from keras_bertfam.types import Config, Model, Path, Tensor
 class LateInteraction(Retriever):
     """Finds passages for queries by their tokens, as ColBERT does.
 
-    Call `fit()` to train, `encode()` for the vectors of tokens, `query_vectors()` and
-    `passage_vectors()` for those of rows, and `rank()` to put passages into order.
+    Call `fit()` to train, `encode()` for the vectors of texts' tokens,
+    `query_vectors()` and `passage_vectors()` for those of preprocessed rows, and
+    `rank()` to sort passages.
 
-    Each token of a text has a vector of length 1. Each token of a query looks for the
-    token of a passage that is most like it, and the score is the sum of these cosines.
-    So a query's words are compared with a passage's one by one, and the vectors of
-    passages are made once, before there are queries.
+    Each token of a text has a vector of length 1. For each token of a query, the most
+    similar token of a passage is found; the score is the sum of these cosines. So a
+    query's words are compared with a passage's words one by one. The vectors of
+    passages can still be computed once, before there are queries.
 
     Args:
         backbone: a backbone.
@@ -49,11 +50,8 @@ class LateInteraction(Retriever):
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
-        inputs: dict of tensors: the backbone's inputs with `query_` before their names,
-            int `(batch, length)`, and with `passage_`, `(batch, length)` or `(batch,
-            count, length)`, the first of each row the right one. Either may be missing.
-            `query_scored` and `passage_scored`, bool, say which tokens are compared; by
-            default all but padding.
+        inputs: dict of tensors, see `DualEncoder`. `query_scored` and `passage_scored`,
+            bool, mark the tokens that are compared; by default all except padding.
 
     Returns:
         Dict of `query`, a float32 tensor `(batch, length, projection_dim)`, and
@@ -63,12 +61,13 @@ class LateInteraction(Retriever):
     Raises:
         ValueError: for an argument out of its range.
 
-    `fit()` takes what `preprocessor.dataset(documents)` makes, such as the inverse
-    cloze task; `(queries, passages)`, pairs of texts, or with hard negatives a list of
-    passages for each query; and with `y`, a teacher's scores for these. The loss is the
-    cross-entropy of the right passage among all of the batch. With a teacher's scores,
-    it is that among the right one and the passages of other queries, and the divergence
-    of the scores of each query's passages from the teacher's.
+    `fit()` takes the batches of `preprocessor.dataset(documents)`, such as those of the
+    inverse cloze task. Or it takes pairs of texts as `(queries, passages)`, with hard
+    negatives a list of passages for each query, and optionally as `y` a teacher's
+    scores for these. The loss is the cross-entropy of the right passage among all
+    passages of the batch. With a teacher's scores it has two parts: the cross-entropy
+    of the right passage among itself and the passages of other queries, and the
+    divergence of each query's scores from the teacher's.
 
     References: [Khattab and Zaharia, 2020](https://arxiv.org/abs/2004.12832);
     [Santhanam et al., 2022](https://arxiv.org/abs/2112.01488), section 3.2, for the
@@ -133,7 +132,8 @@ class LateInteraction(Retriever):
         seen = rows.get("padding_mask")
         scored = rows.pop("scored", seen)
         if seen is not None and self.backbone.get_config().get("position_offset"):
-            # As RoBERTa counts positions, what fills a query up would have none.
+            # RoBERTa counts positions by the padding mask, so tokens that fill a query
+            # up would have none.
             counted = ops.logical_or(ops.cast(seen, "bool"), ops.cast(scored, "bool"))
             rows.setdefault("position_ids", positions_without_padding(counted))
         rows = with_summaries_global(self.backbone, rows, summary_token(self.backbone))
@@ -165,14 +165,14 @@ class LateInteraction(Retriever):
         return self.query_vectors(inputs, training)
 
     def score(self, queries: Tensor, passages: Tensor) -> Tensor:
-        """Sum the cosines of queries' tokens with the most like of each passage's.
+        """Sum the greatest cosines of queries' tokens with each passage's tokens.
 
         `retrieval.token_vectors.best_matches` does the same in NumPy, and has an
         example.
 
         Args:
-            queries: float32 tensor `(queries, length, projection_dim)`; what isn't
-                compared is 0.
+            queries: float32 tensor `(queries, length, projection_dim)`; vectors that
+                aren't compared are 0.
             passages: float32 tensor `(passages, length, projection_dim)`.
 
         Returns:
@@ -186,7 +186,7 @@ class LateInteraction(Retriever):
         scored = ops.any(ops.not_equal(passages, 0), axis=-1)
         cosines = ops.where(scored, cosines, -1e4)
         best = ops.max(ops.reshape(cosines, (-1, *shape[1])), axis=-1)
-        # Of what isn't compared in a query, all cosines are 0.
+        # Tokens of a query that aren't compared have only cosines of 0.
         asked = ops.cast(ops.any(ops.not_equal(queries, 0), axis=-1), "float32")
         best = best * ops.expand_dims(asked, -1)
         return ops.sum(ops.reshape(best, (*shape[0], shape[1][0])), axis=1)
@@ -204,10 +204,10 @@ class LateInteraction(Retriever):
         others = ops.expand_dims(right, 1) + ops.arange(count, dtype="int32")
         student = ops.log_softmax(ops.take_along_axis(scores, others, axis=1))
         teacher = ops.log_softmax(ops.cast(y, "float32"))
-        shares = ops.exp(teacher)  # those of a score of `-inf` are 0
+        shares = ops.exp(teacher)  # terms with a score of `-inf` are 0
         parts = shares * (ops.where(shares > 0, teacher, 0.0) - student)
         divergence = ops.sum(parts, axis=1)
-        # In the batch, a query's own negatives are left to the teacher.
+        # Among the batch's passages, a query's own negatives are left to the teacher.
         places = ops.arange(ops.shape(scores)[1], dtype="int32")
         behind = ops.expand_dims(places, 0) - ops.expand_dims(right, 1)
         own = ops.logical_and(behind > 0, behind < count)
@@ -224,9 +224,9 @@ class LateInteraction(Retriever):
         check_at_least(1, batch_size=batch_size)
         batches, places = self.preprocessor.inputs(kind, texts, batch_size, too_long)
         found = []
-        for batch in batches:  # which are of several lengths
+        for batch in batches:  # batches have several lengths
             vectors = np.asarray(self.predict_on_batch(batch)[kind])
-            # Each replica of a strategy gives the vectors of the whole batch.
+            # Each replica of a strategy returns the vectors of the whole batch.
             own = vectors[: len(batch[f"{kind}_token_ids"])]
             found += [each[each.any(axis=-1)] for each in own]
         return [found[place] for place in places]
@@ -239,17 +239,17 @@ class LateInteraction(Retriever):
         top_k: int | None = None,
         batch_size: int = 32,
     ) -> list[Any]:
-        """Put passages into the order of their scores, as `CrossEncoder.rank` does.
+        """Sort passages by their scores, as `CrossEncoder.rank` does.
 
         Args:
             query, top_k: see `CrossEncoder.rank`.
-            passages: list of str, or of pairs of title and text; of several queries a
+            passages: list of str, or of pairs of title and text; for several queries, a
                 list for each.
             batch_size: int.
 
         Returns:
-            List of pairs of a passage's place in `passages` and its score; of several
-            queries a list for each.
+            List of pairs of a passage's index in `passages` and its score; for several
+            queries, a list for each.
 
         Raises:
             ValueError: see `CrossEncoder.rank`.
@@ -278,19 +278,18 @@ class LateInteraction(Retriever):
         return rank_passages(self, query, passages, top_k, scores_of)
 
     def export_to_sentence_transformers(self, path: Path) -> None:
-        """Write a folder that `MultiVectorEncoder` loads, and gives the same vectors.
+        """Write a folder from which `MultiVectorEncoder` gives the same vectors.
 
-        Two families have other vectors there: Longformer, whose first token sees all
-        others here, and DeBERTa, of tokens that fill queries up, which see nothing
-        there.
+        The vectors of two families differ there. Longformer's first token sees all
+        others only here. DeBERTa's tokens that fill queries up see nothing there.
 
         Args:
             path: path of the folder to write.
 
         Raises:
-            ValueError: without a preprocessor, for a marker in rows that end with the
-                start token, and as `export_to_transformers`.
-            ImportError: without safetensors, which the `hf` extra has.
+            ValueError: without a preprocessor, for markers in rows that have the start
+                token at their end, and as `export_to_transformers`.
+            ImportError: without safetensors, which the `hf` extra installs.
 
         Example:
 

@@ -1,4 +1,4 @@
-"""Queries and passages whose tokens are compared one by one."""
+"""Make rows of queries and passages whose tokens are compared one by one."""
 
 import dataclasses
 import string
@@ -16,18 +16,18 @@ from keras_bertfam.tasks.retrieval.dual_encoder_preprocessor import (
 )
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 
-# What BERT's vocabularies have for others' use: the first two tokens without a meaning.
+# The first two tokens without a meaning, which BERT's vocabularies reserve for users.
 _MARKERS = {"query": "[unused0]", "passage": "[unused1]"}
 
 
 @dataclasses.dataclass(frozen=True)
 class ScoredRows(TitledRows):
-    """The layout of `TitledRows`, and which of its tokens are compared.
+    """Lay out rows as `TitledRows` does, and mark the tokens that are compared.
 
     Args:
-        filler: int or `None`. The token that fills rows up, and is compared, too.
-        attended: bool. Whether other tokens see those that fill rows up.
-        skipped: tuple of ints, the tokens that aren't compared.
+        filler: int or `None`. A token that fills rows up. It is compared, too.
+        attended: bool. Whether other tokens attend to the filling ones.
+        skipped: tuple of ints, tokens that aren't compared.
     """
 
     filler: int | None = None
@@ -60,11 +60,11 @@ class ScoredRows(TitledRows):
 class LateInteractionPreprocessor(DualEncoderPreprocessor):
     """Makes rows of queries and of passages for `LateInteraction`.
 
-    It makes the rows of `DualEncoderPreprocessor`, and tells which tokens are compared:
+    It makes the rows of `DualEncoderPreprocessor` with three changes:
 
-    - a marker behind the start token says what a row is: `[start] [Q] query [end]`;
-    - queries are filled up with mask tokens. The other tokens don't see them, and they
-      are compared as if they were words: the model puts in what the query lacks;
+    - a marker after the start token tells the kind of row: `[start] [Q] query [end]`;
+    - queries are filled up with mask tokens. Other tokens don't attend to them, but
+    they are compared like words: the model can add what the query lacks;
     - punctuation of passages isn't compared.
 
     Args:
@@ -73,16 +73,17 @@ class LateInteractionPreprocessor(DualEncoderPreprocessor):
             included. Defaults to `220`.
         query_length: int or `None`. Tokens of a query, special ones included. Defaults
             to `32`, or `sequence_length` if that is less.
-        query_marker: str or `None`. A token of the vocabulary. `None` for
-            `"[unused0]"` if there is one, and no marker otherwise; `""` for none.
-        passage_marker: the same of passages, and `"[unused1]"`.
-        fill_queries: bool or `None`. Whether queries are filled up. `None` if the
-            tokenizer has a mask token.
-        attend_to_filling: bool. Whether the other tokens see what fills queries up.
-            Defaults to `False`.
+        query_marker: str or `None`. A token of the vocabulary. `None` takes
+            `"[unused0]"` if the vocabulary has it, and otherwise no marker; `""` for no
+            marker.
+        passage_marker: the same for passages, with `"[unused1]"`.
+        fill_queries: bool or `None`. Whether queries are filled up with mask tokens.
+            `None` fills them if the tokenizer has a mask token.
+        attend_to_filling: bool. Whether other tokens attend to those that fill queries
+            up. Defaults to `False`.
         skipped_tokens: list of str or `None`. Tokens of the vocabulary that aren't
-            compared in passages. `None` for the 32 characters of punctuation in ASCII,
-            also those with a vocabulary's mark for a space or the end of a word.
+            compared in passages. `None` for the 32 punctuation characters of ASCII,
+            also with a vocabulary's mark for a space or the end of a word.
         **kwargs: other arguments of `DualEncoderPreprocessor`.
 
     Call arguments:
@@ -92,8 +93,8 @@ class LateInteractionPreprocessor(DualEncoderPreprocessor):
 
     Returns:
         As `DualEncoderPreprocessor`, with `query_scored` and `passage_scored` in the
-        dict: bool, of the shape of `query_token_ids` and `passage_token_ids`. And `y`,
-        float32, if it is given.
+        dict: bool, of the shape of `query_token_ids` and `passage_token_ids`. A given
+        `y` is returned as float32.
 
     Raises:
         ValueError: for an argument out of its range, or a token that isn't in the
@@ -147,11 +148,11 @@ class LateInteractionPreprocessor(DualEncoderPreprocessor):
         super().build(input_shape)
 
     def _buckets(self, kind):
-        # Queries that are filled up are of one length.
+        # Queries that are filled up have one length.
         return None if self.rows_of(kind).filler is not None else super()._buckets(kind)
 
     def rows_of(self, kind: str) -> ScoredRows:
-        if not self._token_ids:  # a `.keras` file brings the vocabulary
+        if not self._token_ids:  # a `.keras` file loads the vocabulary later
             self.build()
         rows = super().rows_of(kind)
         settings: dict[str, Any] = {"skipped": tuple(self._token_ids["skipped"])}
@@ -206,6 +207,6 @@ class LateInteractionPreprocessor(DualEncoderPreprocessor):
 def _id_of(token, name, known):
     if token not in known:
         raise ValueError(
-            f"`{name}` must be of the tokenizer's vocabulary. Received: {token!r}."
+            f"`{name}` must be in the tokenizer's vocabulary. Received: {token!r}."
         )
     return known[token]

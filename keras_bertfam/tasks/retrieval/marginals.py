@@ -1,13 +1,15 @@
-"""Sums over passages: how likely targets are, whichever passage they are from."""
+"""Marginalise over passages: sum the targets' probabilities over all of them."""
 
 from keras import ops
 
 from keras_bertfam.layers.heads.span_heads import NOWHERE
 from keras_bertfam.types import Tensor
 
-# The product over tokens inside the sum over passages, or the sum inside the product.
+# `"sequence"`: the product over tokens is inside the sum over passages; `"token"`: the
+# sum is inside the product.
 MARGINALIZATIONS = ("sequence", "token")
-# Whether the spans of each passage have a probability of 1 together, or all have.
+# `"passage"`: the probabilities of each passage's spans sum to 1; `"joint"`: those of
+# all spans do.
 NORMALIZATIONS = ("passage", "joint")
 
 
@@ -15,7 +17,7 @@ def check_marginalization(marginalization: str) -> str:
     """Check the name of a way to marginalise, and return it.
 
     Raises:
-        ValueError: for another than those of `MARGINALIZATIONS`.
+        ValueError: for a name that isn't in `MARGINALIZATIONS`.
     """
     if marginalization not in MARGINALIZATIONS:
         raise ValueError(
@@ -28,7 +30,7 @@ def check_marginalization(marginalization: str) -> str:
 def sequence_marginal(
     scores: Tensor, log_likelihoods: Tensor, weights: Tensor | None = None
 ) -> Tensor:
-    """Sum over passages as if one wrote the whole row.
+    """Sum over passages as if a single one wrote the whole row.
 
     The result is `log sum_z p(z) prod_j p(y_j | z)` of each row.
 
@@ -36,7 +38,7 @@ def sequence_marginal(
         scores: float tensor `(batch, passages)`, whose softmax is `p(z)`.
         log_likelihoods: float tensor `(batch, passages, tokens)`, `log p(y_j | z)`.
         weights: float tensor `(batch, tokens)`, 0 for tokens that are left out; `None`
-            for all.
+            keeps all.
 
     Returns:
         float32 tensor `(batch,)`.
@@ -61,7 +63,7 @@ def sequence_marginal(
 
 
 def token_marginal(scores: Tensor, log_likelihoods: Tensor) -> Tensor:
-    """Sum over passages as if each token had a passage of its own.
+    """Sum over passages as if each token had its own passage.
 
     The result is `log sum_z p(z) p(y_j | z)` of each token.
 
@@ -97,11 +99,11 @@ def _log_prior(scores):
 def token_losses(
     marginalization: str, scores: Tensor, log_likelihoods: Tensor, weights: Tensor
 ) -> Tensor:
-    """Compute losses of tokens, whose weighted sum is that of the rows.
+    """Compute losses of tokens whose weighted sum is the loss of the rows.
 
     Args:
-        marginalization: one of `MARGINALIZATIONS`. Of `"sequence"` each token of a
-            row has an equal part of the row's loss.
+        marginalization: one of `MARGINALIZATIONS`. With `"sequence"`, each token of a
+            row gets an equal part of the row's loss.
         scores: float tensor `(batch, passages)`.
         log_likelihoods: float tensor `(batch, passages, tokens)`.
         weights: float tensor `(batch, tokens)`; 0 leaves a token out.
@@ -124,16 +126,17 @@ def span_log_probabilities(
 
     Args:
         scores: float tensor `(batch, passages)`.
-        span_scores: float tensor `(batch, passages, length, spans)`, -1e30 for none.
+        span_scores: float tensor `(batch, passages, length, spans)`, -1e30 where there
+            is no span.
         normalization: `"passage"`: `p(z) p(s | z)`, with the softmax of the spans of
             each passage; `"joint"`: one softmax of all spans of all passages, whose
             scores are the sums of both.
 
     Returns:
-        float32 tensor of the shape of `span_scores`, with -1e30 for none.
+        float32 tensor of the shape of `span_scores`, -1e30 where there is no span.
 
     Raises:
-        ValueError: for another `normalization`.
+        ValueError: for an unknown `normalization`.
 
     Example:
 
@@ -164,7 +167,7 @@ def _log_softmax_over(x, axes):
 
 
 def check_normalization(normalization: str) -> None:
-    """Raise a `ValueError` for another than those of `NORMALIZATIONS`."""
+    """Raise a `ValueError` for a name that isn't in `NORMALIZATIONS`."""
     if normalization not in NORMALIZATIONS:
         raise ValueError(
             f"`normalization` must be one of {NORMALIZATIONS}. "
@@ -173,7 +176,7 @@ def check_normalization(normalization: str) -> None:
 
 
 def answer_marginal(log_probabilities: Tensor, targets: Tensor) -> Tensor:
-    """Compute the log of the sum of each row's probabilities that are targets.
+    """Compute the log of the sum of the targets' probabilities in each row.
 
     Args:
         log_probabilities: float tensor `(batch, ...)`.

@@ -1,4 +1,4 @@
-"""Answers to questions from passages that are looked up, as ORQA and REALM give."""
+"""Answer questions from retrieved passages, as ORQA and REALM do."""
 
 import warnings
 from collections.abc import Iterable, Sequence
@@ -45,10 +45,10 @@ _NONE = {
 
 
 class Places:
-    """Where the tokens of rows are in the passages.
+    """Find the places of rows' tokens in their passages.
 
     Args:
-        places: dict of tensors, what `read` of the preprocessor gives second.
+        places: dict of tensors, the second result of the preprocessor's `read`.
         passage_ids: int array `(batch, passages)`.
     """
 
@@ -63,12 +63,12 @@ class Places:
     def span(
         self, question: int, passage: int, begin: int, more: int
     ) -> tuple[str, int, int]:
-        """Give the text of a span, and where it is in its passage, in characters.
+        """Give the text of a span, and its place in the passage in characters.
 
         Args:
             question: int.
-            passage: int, which of the question's.
-            begin: int, the place of its first token in the row.
+            passage: int, the index among the question's passages.
+            begin: int, the position of the span's first token in the row.
             more: int, how many tokens follow.
         """
         row = question * self.passage_ids.shape[1] + passage
@@ -86,17 +86,17 @@ def found_answers(
     passages: Sequence[Any],
     n_best: int,
 ) -> dict[str, Any]:
-    """Collect the answers to a question, spans of the same text being one.
+    """Collect the answers to a question; spans with the same text are one answer.
 
     Args:
         log_probabilities: float array `(passages, length, tokens)`, of spans.
         question: int, its number in the batch.
         places: `Places` of the batch.
-        passages: sequence of all passages, by their ids.
+        passages: sequence of all passages, indexed by their ids.
         n_best: int. How many spans are considered.
 
     Returns:
-        A dict as `OpenQuestionAnswering.predict` gives.
+        A dict as from `OpenQuestionAnswering.predict`.
     """
     flat = log_probabilities.reshape(-1)
     count = min(n_best, flat.size)
@@ -125,7 +125,7 @@ def found_answers(
 
 
 def _with_best(answers: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Give the best of the answers to a question, with all of them."""
+    """Give the best answer to a question, with the list of all answers."""
     ordered = sorted(answers, key=lambda answer: -answer["probability"])
     with np.errstate(divide="ignore"):
         n_best = [
@@ -137,7 +137,7 @@ def _with_best(answers: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 @keras.saving.register_keras_serializable("keras_bertfam", name="ShareOfEach")
 class UnweightedShare(keras.metrics.Mean):
-    """The mean of a column of what is predicted, weights but 0 being equal.
+    """The mean of a column of predictions; examples count once if their weight isn't 0.
 
     Args:
         column: int.
@@ -172,31 +172,32 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
     Call `fit()` to train, `predict()` for answers, and `report()` for scores and
     errors.
 
-    A retriever's index gives passages. The reader scores their spans, and an answer is
-    as likely as all spans together that are it: `p(y | x)` is the sum over passages `z`
-    of `p(z | x) p(y | z, x)`, where `p(z | x)` is the softmax of the products of
-    vectors, by the weights of the step, and `p(y | z, x)` the part that spans of the
-    answer have of the softmax of all spans of the passage. Questions and answers alone
-    train it: no passage is given.
+    A retriever's index gives passages, and the reader scores their spans. The
+    probability of an answer is the sum over all spans with its text: `p(y | x)` is the
+    sum over passages `z` of `p(z | x) p(y | z, x)`. Here `p(z | x)` is the softmax of
+    the inner products of vectors, with the weights of the step. `p(y | z, x)` is the
+    part of the answer's spans in the softmax over all spans of the passage. Training
+    needs only questions and answers; no passage is given.
 
     Args:
         backbone: a backbone, the reader.
         preprocessor: `OpenQuestionAnsweringPreprocessor`, or `None` for batches that
-            have their passages already.
-        retriever: `keras_bertfam.tasks.DualEncoder`, that of REALM, or trained by the
-            inverse cloze task.
-        normalization: `"passage"`, the paper's, where the spans of each passage have a
-            probability of 1 together; or `"joint"`, the released code's, one softmax of
-            all spans of all passages, whose scores are the sums of both.
-        retrieval_weight: float. Of a second loss, `-log` of the probability of the
-            passages that have an answer, 1 in the released code. Defaults to `0.0`, as
-            in REALM's paper.
-        train_passages: bool. Whether the retriever's tower of passages is trained,
-            which wants `passage_rows` of the preprocessor, and an index that
-            `RefreshIndex` makes anew. Defaults to `False`, as in both papers: passages
-            keep the vectors that they have in the index.
-        max_answer_length: int. The most tokens of an answer, as the preprocessor's.
-            Defaults to `10`.
+            already have passages.
+        retriever: `keras_bertfam.tasks.DualEncoder`, from REALM's pre-training or
+            trained by the inverse cloze task.
+        normalization: `"passage"`, as in the paper: the probabilities of each passage's
+            spans sum to 1. Or `"joint"`, as in the released code: one softmax over all
+            spans of all passages, whose scores are the sums of the span's and the
+            passage's.
+        retrieval_weight: float. Weight of a second loss, `-log` of the probability of
+            the passages that contain an answer. The released code has 1. Defaults to
+            `0.0`, as in REALM's paper.
+        train_passages: bool. Whether the retriever's tower of passages is trained. It
+            needs `passage_rows` of the preprocessor, and `RefreshIndex` to renew the
+            index. Defaults to `False`, as in both papers: passages keep their vectors
+            of the index.
+        max_answer_length: int. The most tokens of an answer; the preprocessor must have
+            the same. Defaults to `10`.
         n_best: int. How many spans `predict()` considers. Defaults to `20`.
         **kwargs: arguments of `keras.Model`.
 
@@ -209,19 +210,19 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
     Returns:
         Dict of float32 tensors: `span_scores`, `(batch, passages, length,
         max_answer_length)`, see `SpanScores`, and `passage_scores`, `(batch,
-        passages)`; `log_probabilities` makes one of them.
+        passages)`. `log_probabilities` combines the two.
 
     `fit()` and `evaluate()` take questions and their answers, a string or a list of
-    strings for each. A question without an answer in any of its passages has no part in
-    the loss; `answers_found` in the logs is the share of questions that have one, and
-    `exact_match` of those whose likeliest span is an answer. In `fit()` passages are
-    looked up by the weights that the search had before; afterwards it has the trained
-    ones. `compile()` without arguments is the fine-tuning of the backbone's family at
-    ORQA's rate, 1e-5.
+    strings for each. A question whose passages contain none of its answers isn't
+    counted in the loss. In the logs, `answers_found` is the share of questions with an
+    answer in a passage, and `exact_match` the share whose likeliest span is an answer.
+    `fit()` looks passages up with the weights that the search has at its start;
+    afterwards the search gets the trained weights. `compile()` without arguments sets
+    up the fine-tuning of the backbone's family with ORQA's rate, 1e-5.
 
     Raises:
-        ValueError: for an argument out of its range, without a `retriever`, or for a
-            preprocessor that doesn't fit.
+        ValueError: for an argument out of its range, no `retriever`, or a preprocessor
+            with other settings.
 
     Example:
 
@@ -278,8 +279,8 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
         for name, value in wanted.items() if preprocessor else ():
             if getattr(preprocessor, name) != value:
                 raise ValueError(
-                    f"`preprocessor` must have {name}={value}, as the task's arguments "
-                    f"say. Received: {name}={getattr(preprocessor, name)}."
+                    f"`preprocessor` must have {name}={value}, as the task has. "
+                    f"Received: {name}={getattr(preprocessor, name)}."
                 )
         super().__init__(backbone, preprocessor, retriever=retriever, **kwargs)
         self.normalization = normalization
@@ -371,8 +372,8 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
         found = history.history.get("answers_found", [1.0])
         if not any(found):
             warnings.warn(
-                "No question had an answer in a passage that was found for it, so that "
-                "nothing was learnt: answers must be in the passages of the index, "
+                "Nothing was learned: no question had an answer in the passages that "
+                "were found for it. Answers must be in the passages of the index, "
                 f"within the first {self._length()} tokens of a row.",
                 stacklevel=2,
             )
@@ -388,24 +389,25 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
     def predict(
         self, x: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:
-        """Answer questions, with the passages that the answers are from.
+        """Answer questions, and give the passages that contain the answers.
 
-        Spans with the same text, in any case, are one answer, whose probability is the
-        sum of theirs.
+        Spans with the same text, upper or lower case, are one answer. Its probability
+        is the sum of theirs.
 
         Args:
-            x: a question, or a list of them; or preprocessed rows, of which it returns
-                arrays.
+            x: a question, or a list of questions; or preprocessed rows, for which it
+                returns arrays.
             batch_size: int, questions at a time. Defaults to `32`.
             **kwargs: arguments of `keras.Model.predict`.
 
         Returns:
-            For each question a dict: `text`, as in the passage; `probability`, and
-            `score`, its logarithm; `passage`, a string or a tuple of title and text,
-            that of the likeliest span, and `passage_id`, its number in the index;
-            `start` and `end`, where it is in the passage's text, in characters; and
-            `n_best`, a list of such dicts, the best first. `text` is `""` and `passage`
-            `None` where no passage has a span. For a single question its dict.
+            For each question a dict; for a single question, its dict. `text` is the
+            answer as in the passage, `probability` its probability and `score` the
+            logarithm. `passage`, a string or a tuple of title and text, contains the
+            likeliest span; `passage_id` is its number in the index; `start` and `end`
+            are the span's place in its text, in characters. `n_best` is a list of such
+            dicts, the best first. If no passage has a span, `text` is `""` and
+            `passage` is `None`.
 
         Raises:
             ValueError: without a `search`, or for a question that is too long.

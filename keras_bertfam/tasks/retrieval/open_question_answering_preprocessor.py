@@ -1,4 +1,4 @@
-"""Questions to rows with passages that may hold the answer."""
+"""Turn questions into rows with passages that may hold the answer."""
 
 from typing import Any
 
@@ -32,23 +32,23 @@ from keras_bertfam.types import Config, TFDataset, TFTensor, Tokenizer
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreprocessor):
-    """Finds passages for questions, and where the answers are in them.
+    """Finds passages for questions, and the places of answers in them.
 
-    A row is `[start] question [end] passage [end]`, or as the tokenizer's family lays
-    out two texts. The passage, without its title, is cut to what the question leaves
-    room for; a question without room is an error. All spans of whole words that are
-    one of the answers, in any case, are targets.
+    A row is `[start] question [end] passage [end]`, or the layout of the tokenizer's
+    family for two texts. The passage, without its title, is cut to the room that the
+    question leaves; a question that leaves no room is an error. Every span of whole
+    words that equals one of the answers, in upper or lower case, is a target.
 
     Args:
-        tokenizer: the reader's, a `keras_bertfam.tokenizers.BertTokenizer`, or a
-            byte-pair or SentencePiece tokenizer.
+        tokenizer: the reader's tokenizer: a `keras_bertfam.tokenizers.BertTokenizer`,
+            or a byte-pair or SentencePiece tokenizer.
         sequence_length: int. Tokens of a row, special ones included. Defaults to
             `320`.
         num_passages: int. Passages for each question. Defaults to `5`.
         max_answer_length: int. The most tokens of an answer. Defaults to `10`.
-        passage_rows: bool. Whether passages are given as the retriever reads them,
-            for a task that trains its tower of passages, in place of their vectors in
-            the index. Defaults to `False`.
+        passage_rows: bool. Whether the inputs have the retriever's rows of passages
+            instead of the passages' vectors from the index. A task that trains the
+            tower of passages needs them. Defaults to `False`.
         layout: see `TextClassifierPreprocessor`.
         seed: int. Decides every order. Defaults to `0`.
 
@@ -58,8 +58,8 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
 
     Call arguments:
         x: the questions, a string, list of strings or string tensor `(batch,)`.
-        y: the answers, a string or a list of them for each question, or SQuAD's dicts
-            with a list `text`; or `None`.
+        y: the answers, a string or a list of strings for each question, or dicts as in
+            SQuAD with a list `text`; or `None`.
         sample_weight: float tensor `(batch,)`, or `None`.
 
     Returns:
@@ -71,12 +71,12 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
         num_passages)`; and `passage_vectors`, float32 `(batch, num_passages, dim)`, or
         with `passage_rows` `passage_token_ids` and others, `(batch, num_passages,
         passage_length)`. `y` is bool `(batch, num_passages, sequence_length,
-        max_answer_length)`: whether the span that begins at a token and has so many
-        and one more tokens is an answer.
+        max_answer_length)`: `y[b, p, i, k]` tells whether the span that begins at token
+        `i` and has `k + 1` tokens is an answer.
 
     Raises:
-        ValueError: for an argument out of its range, what isn't strings, a question
-            without an answer, or without a `search`.
+        ValueError: for an argument out of its range, inputs that aren't strings, a
+            question without an answer, or no `search`.
 
     Example:
 
@@ -164,9 +164,9 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
     ) -> TFDataset:
         """Make batches of rows of one shape with their passages, ready for `fit`.
 
-        Order depends on `seed` and the pass alone; passages depend on the index
-        besides. Batches that are made ahead of a step have those of the index before.
-        The last batch of a pass is filled up with rows of weight 0.
+        The order depends only on `seed` and the epoch. Passages also depend on the
+        index: batches that were made before the index changed have passages of the old
+        one. The last batch of an epoch is filled up with rows of weight 0.
 
         Args:
             data: `tf.data.Dataset` of unbatched `(x, y)` or `(x, y, sample_weight)`,
@@ -174,23 +174,24 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
                 tuple of lists.
             batch_size: int or `None`. Questions in a batch. Defaults to 32, as Keras's
                 `fit` does.
-            training: bool. `False` keeps the order of the data, and the last batch as
-                small as it is.
+            training: bool. `False` keeps the order of the data, and doesn't fill up the
+                last batch.
             shuffle_buffer: int. How many questions are held in memory to shuffle
-                among; `0` for none. Defaults to `10_000`.
-            **kwargs: none; rows have one length, so that there is nothing to sort.
+                among; `0` doesn't shuffle. Defaults to `10_000`.
+            **kwargs: must be empty. Other preprocessors sort rows by length with such
+                arguments.
 
         Returns:
             A `tf.data.Dataset` of `(x, y, sample_weight)`.
 
         Raises:
             ValueError: for an argument out of its range, data without answers or
-                questions, or without a `search`.
+                questions, or no `search`.
         """
         if kwargs:
             raise ValueError(
-                "`dataset` must be called without what sorts rows by their length, "
-                f"which is the same here. Received: {sorted(kwargs)}."
+                "`dataset` must be called without arguments that sort rows by length: "
+                f"all rows have one length. Received: {sorted(kwargs)}."
             )
         self.check_search()
         options: Any = {"training": training, "shuffle_buffer": shuffle_buffer}
@@ -198,7 +199,7 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
 
     @as_written
     def read(self, x: TFTensor) -> tuple[dict[str, TFTensor], dict[str, TFTensor]]:
-        """Make rows of questions and passages that are found. Works in a graph.
+        """Find passages for questions, and make rows of both. Works in a graph.
 
         Args:
             x: string tensor `(batch,)`.

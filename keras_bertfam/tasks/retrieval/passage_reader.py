@@ -1,4 +1,4 @@
-"""What REALM, RAG and open questions share: passages that a retriever scores."""
+"""Share code among REALM, RAG and open questions: passages that a retriever scores."""
 
 import os
 from collections.abc import Mapping
@@ -24,17 +24,17 @@ _ROWS = ("token_ids", "segment_ids", "padding_mask")
 
 
 class PassageReader(PretrainingTask):
-    """Base of the tasks that read passages, which a retriever scores.
+    """Base class of the tasks that read passages, which a retriever scores.
 
     Args:
         backbone: the model that reads.
-        preprocessor: what finds passages and makes rows, or `None`.
+        preprocessor: finds passages and makes rows; or `None`.
         retriever: `keras_bertfam.tasks.DualEncoder`, trained in place.
         **kwargs: arguments of `keras.Model`.
 
     Attributes:
-        trains_passages: whether the tower of passages is trained, which then reads
-            them; otherwise their vectors are inputs.
+        trains_passages: whether the tower of passages is trained. It then reads the
+            passages; otherwise their vectors are inputs.
     """
 
     trains_passages = True
@@ -57,7 +57,7 @@ class PassageReader(PretrainingTask):
     def passage_scores(
         self, inputs: dict[str, Tensor], training: bool | None = None
     ) -> Tensor:
-        """Score passages by today's weights; `p(z | x)` is the softmax of it.
+        """Score passages with the current weights; `p(z | x)` is their softmax.
 
         Args:
             inputs: dict of tensors, those of the call.
@@ -88,11 +88,14 @@ class PassageReader(PretrainingTask):
 
     def get_config(self) -> Config:
         retriever = keras.layers.serialize(self.retriever)
-        retriever.pop("compile_config", None)  # it isn't trained by itself here
+        retriever.pop(
+            "compile_config", None
+        )  # the retriever isn't trained by itself here
         config = {**super().get_config(), "retriever": retriever}
         readers = (self.preprocessor, self.retriever.preprocessor)
         if None not in readers and readers[0].tokenizer is readers[1].tokenizer:
-            # Keras saves its vocabulary once; so it has to be one again when loaded.
+            # Keras saves a shared tokenizer once, so it must be shared again when
+            # loaded.
             for parts in (config, retriever["config"]):
                 tokenizer = parts["preprocessor"]["config"]["tokenizer"]
                 tokenizer["shared_object_id"] = id(readers[0].tokenizer)
@@ -123,14 +126,14 @@ class PassageReader(PretrainingTask):
         max_shard_size: float = 10,
         card: Mapping[str, Any] | None = None,
     ) -> None:
-        """Save as other tasks do, the retriever in a folder `retriever`."""
+        """Save as other tasks do, with the retriever in a folder `retriever`."""
         with folders.write_aside(preset_dir) as folder:
             super().save_to_preset(folder, max_shard_size, card)
             self.retriever.save_to_preset(os.path.join(folder, _FOLDER))
 
 
 def inputs_of(inputs: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Pick the inputs whose names begin with a prefix, by their names without it."""
+    """Pick the inputs whose names have a prefix, and cut the prefix off."""
     return {
         name.removeprefix(prefix): value
         for name, value in inputs.items()
@@ -139,7 +142,7 @@ def inputs_of(inputs: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def rows_of(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Pick the inputs that are rows of an encoder."""
+    """Pick the inputs that an encoder reads."""
     return {name: inputs[name] for name in _ROWS if name in inputs}
 
 
@@ -158,15 +161,15 @@ def by_row(parts: Any, passages: int) -> Any:
 
 
 class TokensOfPassages(PassageReader):
-    """Base of the tasks that marginalise the likelihoods of tokens over passages.
+    """Base class of the tasks that marginalise probabilities of tokens over passages.
 
-    A subclass gives in `call` a dict of `logits`, `(batch, passages, tokens, ...)`, by
-    `predict_tokens` of flat rows and `repeated_labels`, and `passage_scores`,
-    `(batch, passages)`.
+    The `call` of a subclass returns a dict of `logits`, `(batch, passages, tokens,
+    ...)`, and `passage_scores`, `(batch, passages)`. It computes `logits` with
+    `predict_tokens`, from flat rows and `repeated_labels`.
 
     Args:
         backbone: the model that reads.
-        preprocessor: what finds passages and makes rows, or `None`.
+        preprocessor: finds passages and makes rows; or `None`.
         retriever: `keras_bertfam.tasks.DualEncoder`, trained in place.
         marginalization: `"sequence"` or `"token"`.
         **kwargs: arguments of `keras.Model`.
@@ -200,7 +203,7 @@ class TokensOfPassages(PassageReader):
         return token_marginal(outputs["passage_scores"], ops.log_softmax(logits))
 
     def repeated_labels(self, inputs: dict[str, Tensor], count: int) -> Tensor | None:
-        """Give the labels among the inputs to each of a question's `count` rows."""
+        """Repeat the labels among the inputs for each of a question's `count` rows."""
         labels = inputs.get(LABELS)
         return None if labels is None else ops.repeat(labels, count, axis=0)
 

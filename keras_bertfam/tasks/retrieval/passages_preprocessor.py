@@ -1,4 +1,4 @@
-"""Passages that are looked up while batches are made."""
+"""Look up passages while batches are made."""
 
 import threading
 from collections.abc import Sequence
@@ -17,28 +17,29 @@ from keras_bertfam.types import Mixin, Model, TFTensor
 
 
 class PassageSearch:
-    """Finds passages for queries: what preprocessors ask while batches are made.
+    """Finds passages for queries, for preprocessors that make batches.
 
-    It has a copy of the retriever, which only `refresh` and `adopt` change: batches are
-    made beside the training of the retriever itself, ahead of it and in threads of
-    their own.
+    It has its own copy of the retriever, which only `refresh` and `adopt` change. It
+    needs one because batches are made in other threads, ahead of the steps that train
+    the retriever itself.
 
     Args:
         retriever: `keras_bertfam.tasks.DualEncoder` with a preprocessor.
-        index: `keras_bertfam.retrieval.Index` of vectors that it made.
-        sources: sequence of ints, or `None`. The document that each passage is of, so
-            that texts aren't given passages of their own document; `None` for
-            passages that are documents of their own.
-        stale: `"error"` or `"allow"`: what becomes of an index whose vectors aren't
-            those that the retriever makes now.
+        index: `keras_bertfam.retrieval.Index` with vectors from this retriever.
+        sources: sequence of ints, or `None`. The document of each passage, so that a
+            text doesn't get passages of its own document. `None` if each passage is a
+            document.
+        stale: `"error"` or `"allow"`: refuse or allow an index with other vectors than
+            the retriever makes now.
 
     Attributes:
         retriever: the `DualEncoder` that is trained.
-        step: int. The training step whose weights made the index, 0 for the first.
+        step: int. The training step whose weights made the index; 0 for the first
+            index.
 
     Raises:
-        ValueError: for an empty index, vectors of another size than the retriever's or
-            of another retriever, one without a preprocessor, or not as many sources as
+        ValueError: for an empty index, vectors of another size or from another
+            retriever, a retriever without a preprocessor, or more or fewer sources than
             passages.
 
     Example:
@@ -90,10 +91,10 @@ class PassageSearch:
         self.step = 0
 
     def copied_retriever(self) -> Model:
-        """Copy the weights that the retriever has now into a `DualEncoder` of its own.
+        """Copy the retriever's current weights into another `DualEncoder`.
 
-        What a step trains is left to the step: under JAX `predict` takes the memory
-        of what it reads.
+        A step's own variables can't be used: under JAX `predict` takes their memory
+        over.
         """
         config = {**self.retriever.get_config(), "preprocessor": None}
         copy = type(self.retriever).from_config(config)
@@ -107,7 +108,7 @@ class PassageSearch:
 
     @property
     def index(self) -> Any:
-        """`keras_bertfam.retrieval.Index`: the one that is searched now."""
+        """`keras_bertfam.retrieval.Index`: the index that is searched now."""
         return self._index
 
     @property
@@ -117,22 +118,22 @@ class PassageSearch:
 
     @property
     def most_of_a_source(self) -> int:
-        """int: the passages of the document that has most of them."""
+        """int: how many passages the document with the most passages has."""
         return int(np.unique(self.sources, return_counts=True)[1].max())
 
     def check_count(self, count: int, excluding: bool = False) -> None:
-        """Raise a `ValueError` unless there are so many passages for each query.
+        """Raise a `ValueError` if there are fewer passages for a query.
 
         Args:
             count: int.
-            excluding: bool. Whether those of the query's own document are left out.
+            excluding: bool. Whether passages of the query's own document are left out.
         """
         check_at_least(1, num_passages=count)
         if len(self) != len(self.sources):
             raise ValueError(
-                "`index` must have the passages that it had when the search was made, "
-                f"{len(self.sources)}: another index needs another `PassageSearch`. "
-                f"Received: {len(self)} passages."
+                f"`index` must still have its {len(self.sources)} passages. For "
+                f"another index make another `PassageSearch`. Received: {len(self)} "
+                "passages."
             )
         most = len(self) - (self.most_of_a_source if excluding else 0)
         if count > most:
@@ -142,16 +143,16 @@ class PassageSearch:
             )
 
     def adopt(self, index: Any, weights: Any, step: int) -> None:
-        """Go on with another index, and the weights that made it.
+        """Switch to another index, and to the weights that made it.
 
         Args:
             index: `keras_bertfam.retrieval.Index` of the same passages.
-            weights: list of arrays, those of the retriever; `None` for those that it
-                has now.
-            step: int. The training step that they are of.
+            weights: list of arrays, the weights of the retriever; `None` for its
+                current ones.
+            step: int. The training step of these weights.
 
         Raises:
-            ValueError: for an index of other passages or of vectors of another size.
+            ValueError: for an index with other passages, or vectors of another size.
         """
         _check_index(index, self.retriever)
         if len(index) != len(self.sources):
@@ -170,19 +171,19 @@ class PassageSearch:
     def find(
         self, query: dict[str, Any], count: int, sources: Any = None
     ) -> np.ndarray:
-        """Find the passages with the greatest products of vectors.
+        """Find the passages with the greatest inner products.
 
         Args:
             query: dict of arrays, rows of a query encoder such as `token_ids`.
             count: int. Passages for each query.
-            sources: int array `(rows,)` or `None`: the document that each query is of,
-                whose passages are left out; -1 for none.
+            sources: int array `(rows,)` or `None`: the document of each query, whose
+                passages are left out; -1 for none.
 
         Returns:
             int32 array `(rows, count)`, numbers of passages, the best first.
 
         Raises:
-            ValueError: if there aren't so many passages.
+            ValueError: if there are fewer passages.
         """
         return self.look_up(query, count, sources)[0]
 
@@ -190,7 +191,7 @@ class PassageSearch:
     def look_up(
         self, query: dict[str, Any], count: int, sources: Any = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Find passages, with the vectors that the index has of them.
+        """Find passages, with their vectors in the index.
 
         Returns:
             int32 array `(rows, count)`, and float32 array `(rows, count, dim)`.
@@ -209,14 +210,14 @@ class PassageSearch:
             found = found[:, :count]
             if (found < 0).any():
                 raise ValueError(
-                    f"`index` must find {count + more} passages for each query, for "
-                    "which more of its cells or links have to be searched. Received "
-                    f"fewer in row {int(np.argmax((found < 0).any(1)))}."
+                    f"`index` must find {count + more} passages for each query: let "
+                    "it search more of its cells or links. Received fewer in row "
+                    f"{int(np.argmax((found < 0).any(1)))}."
                 )
             return found.astype("int32"), self._index.vectors(found)
 
     def texts(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Give titles and texts of passages in bytes; -1 is an empty passage."""
+        """Give titles and texts of passages as bytes; -1 is an empty passage."""
         pairs = [("", "") if i < 0 else _titled(self.passages[i]) for i in numbers.flat]
         columns = [*zip(*pairs, strict=True)]
         titles, texts = (
@@ -259,7 +260,7 @@ class PassagesPreprocessor(Mixin):
 
     @property
     def search(self) -> Any:
-        """`keras_bertfam.tasks.PassageSearch`: what finds the passages, or `None`."""
+        """`keras_bertfam.tasks.PassageSearch`, which finds the passages; or `None`."""
         return self._search
 
     @search.setter
@@ -270,10 +271,10 @@ class PassagesPreprocessor(Mixin):
         self.trace_again()
 
     def check_fits(self, search: Any) -> None:
-        """Raise a `ValueError` for a search that the rows can't be read with."""
+        """Raise a `ValueError` for a search that doesn't go with the rows."""
 
     def trace_again(self) -> None:
-        """Forget the graphs that were made with another `search`."""
+        """Drop the graphs that were traced with another `search`."""
 
     def check_search(self) -> None:
         """Raise a `ValueError` unless `search` is set."""
@@ -287,10 +288,10 @@ class PassagesPreprocessor(Mixin):
     def rows_of(
         self, kind: str, texts: TFTensor, titles: TFTensor | None = None
     ) -> dict[str, TFTensor]:
-        """Make rows as the retriever reads them, of equal length. Works in a graph.
+        """Make the retriever's rows, of equal length. Works in a graph.
 
         Args:
-            kind: `"query"` or `"passage"`. A query that is too long is an error, and a
+            kind: `"query"` or `"passage"`. A query that is too long raises an error; a
                 passage is cut.
             texts: string tensor `(batch,)`.
             titles: string tensor `(batch,)`, `""` for none, or `None`.
@@ -315,7 +316,7 @@ class PassagesPreprocessor(Mixin):
     def find_passages(
         self, query: dict[str, TFTensor], sources: TFTensor | None = None
     ) -> tuple[TFTensor, ...]:
-        """Ask `search`, which is the host's work. Works in a graph.
+        """Call `search` on the host. Works in a graph.
 
         Args:
             query: dict of tensors `(batch, length)`, rows of the query encoder.
@@ -346,11 +347,11 @@ class PassagesPreprocessor(Mixin):
 
 
 def refuse_over(over: TFTensor, expected: str) -> None:
-    """Raise a `tf.errors.InvalidArgumentError` for tokens over. Works in a graph.
+    """Raise a `tf.errors.InvalidArgumentError` for rows with too many tokens.
 
     Args:
-        over: int32 tensor `(rows,)`, the tokens that each row has too many.
-        expected: sentence, what must be.
+        over: int32 tensor `(rows,)`, how many tokens each row has too many.
+        expected: sentence that says what the inputs must be.
     """
     most = tf.reduce_max(tf.concat([over, [0]], 0))
     row = tf.argmax(tf.concat([over, [0]], 0))

@@ -1,4 +1,4 @@
-"""An index that follows its retriever while that is trained."""
+"""Renew an index while its retriever is trained."""
 
 import os
 import re
@@ -31,41 +31,42 @@ _WORK = (
 
 @checked
 class RefreshIndex(keras.callbacks.Callback):
-    """Makes the index of a `PassageSearch` anew while its retriever is trained.
+    """Renews the index of a `PassageSearch` while its retriever is trained.
 
-    After every so many steps all passages get vectors by the weights of that step. In
-    the background that is the work of a process beside training, which goes on with
-    the old index until the new one is there: when that is depends on the machine. In
-    the foreground training waits, and what it sees depends on the step alone, if the
-    data is read anew after it, as at an epoch's end: batches that are made ahead have
-    passages of the index before.
+    After every `every` steps, all passages get vectors from the weights of that step.
+    In the background another process computes them, while training continues with the
+    old index until the new one is complete; when that is, depends on the machine. In
+    the foreground training waits, so that the index depends only on the step. But
+    batches that were made before still have passages of the old index, unless the data
+    is read anew, as after an epoch.
 
-    Logs of an epoch get `index_staleness`: for how many steps, on average, the weights
-    had changed since those that the index is of.
+    An epoch's logs get `index_staleness`: how many steps, on average, the index was
+    older than the weights.
 
-    Indices are folders `step-000000500` in `folder`, with the weights that made them,
-    as whole or not at all. A run that goes on, as by `BackupAndResume`, takes up the
-    newest that isn't of a later step; one that begins anew needs another folder. If
-    training is killed, so is the process, and what it was making is never taken up.
-    The run that goes on sees what it would have seen without the kill if each index is
-    begun by the last step of an epoch, and `wait()` is called at its end; else that
-    depends on the machine, as it does without a kill.
+    An index is a folder such as `step-000000500` in `folder`, with the weights that
+    made it. It appears whole or not at all. A run that is resumed, for example by
+    `BackupAndResume`, takes the newest index that isn't from a later step. A run that
+    begins anew needs another folder.
+
+    If training is killed, so is the other process, and its unfinished index is never
+    used. A resumed run sees the same indices as a run without a kill if each index is
+    begun by the last step of an epoch, and `wait()` is called at the epoch's end.
+    Otherwise they depend on the machine, as they do without a kill.
 
     Args:
-        search: `keras_bertfam.tasks.PassageSearch`, that of the preprocessor.
-        folder: path of a folder for this run alone.
-        every: int. Steps, that is batches, between two indices. Defaults to `500`.
-        background: bool. Whether a process beside training makes them. Defaults to
-            `True`.
+        search: `keras_bertfam.tasks.PassageSearch` of the preprocessor.
+        folder: path of a folder that only this run uses.
+        every: int. Batches between two indices. Defaults to `500`.
+        background: bool. Whether another process makes them. Defaults to `True`.
         batch_size: int. Passages encoded at once. Defaults to `32`.
-        keep: int. How many of the newest indices are kept. As many are needed as steps
-            may be done again after a kill. Defaults to `2`.
+        keep: int. How many of the newest indices are kept. Keep as many as a resumed
+            run may go back. Defaults to `2`.
         environment: dict of environment variables for that process, such as
             `{"CUDA_VISIBLE_DEVICES": ""}`, or `None`.
 
     Raises:
         ValueError: for an argument out of its range.
-        RuntimeError: in training, if the process has failed, with what it said.
+        RuntimeError: in training, if the process failed, with its message.
 
     Example:
 
@@ -109,7 +110,7 @@ class RefreshIndex(keras.callbacks.Callback):
         self._step = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        if self._step is None:  # what resumes a run has done so by now
+        if self._step is None:  # callbacks that resume a run have done so by now
             batches = inner(self.model.optimizer)._iterations
             self._step = int(ops.convert_to_numpy(batches))
             self._go_on(self._step)
@@ -143,7 +144,7 @@ class RefreshIndex(keras.callbacks.Callback):
             shutil.rmtree(self._work_of(self._making), ignore_errors=True)
 
     def wait(self) -> None:
-        """Wait for the index that is being made, and go on with it."""
+        """Wait for the index that is being made, and use it."""
         if self._process is not None:
             self._process.wait()
             self._take_up()
@@ -204,8 +205,8 @@ class RefreshIndex(keras.callbacks.Callback):
             with open(os.path.join(work, _SAID), errors="replace") as file:
                 said = file.read()[-2000:].strip()
             raise RuntimeError(
-                f"The index of step {self._making} wasn't made: the process that makes "
-                f"it ended with {code} and said: {said or 'nothing'}."
+                f"The index of step {self._making} wasn't made: its process ended "
+                f"with code {code} and wrote: {said or 'nothing'}."
             )
         self._adopt(self._making)
         shutil.rmtree(work, ignore_errors=True)
@@ -231,14 +232,14 @@ class RefreshIndex(keras.callbacks.Callback):
 
 
 def _anew(index: Index, retriever: Model, batch_size: int) -> Index:
-    """Index the same passages by a retriever's weights of today."""
+    """Index the same passages with a retriever's current weights."""
     return Index.build(
         index.passages, retriever, index.kind, batch_size, **index.settings
     )
 
 
 def write_index(index: Index, retriever: Model, path: Path) -> None:
-    """Write an index and the weights that made it, as a whole or not at all.
+    """Write an index and the weights that made it, whole or not at all.
 
     Args:
         index: `Index`.
@@ -257,10 +258,10 @@ def _array(variable):
 
 
 def end_with_parent() -> None:
-    """End this process as soon as its standard input does, as that of a child.
+    """End this process as soon as its standard input ends.
 
-    The other end of the pipe closes with the process that holds it, also where that is
-    killed and can't say so.
+    Standard input is a pipe from the parent process. It closes when the parent ends,
+    even if the parent is killed.
     """
 
     def wait():
@@ -271,7 +272,7 @@ def end_with_parent() -> None:
 
 
 def make_index(work: str, old: str, new: str, batch_size: str) -> None:
-    """Make an index by a retriever of one step, in the process beside training.
+    """Make an index with the retriever of one step, in the process beside training.
 
     Args:
         work: folder with the retriever.

@@ -1,4 +1,4 @@
-"""Texts written with the help of passages that are looked up: RAG."""
+"""Write texts with the help of retrieved passages: RAG."""
 
 import types
 from collections.abc import Mapping, Sequence
@@ -42,25 +42,26 @@ DECODINGS = ("token", "thorough", "fast")
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RetrievalAugmentedGenerator(TokensOfPassages):
-    """Writes an answer from a question and passages that are found for it, as RAG.
+    """Writes an answer from a question and passages retrieved for it, as RAG.
 
     Call `fit()` to train, and `generate()` to write answers.
 
-    A question's vector finds passages in an index; each is read with the question by an
-    encoder, and the decoder's predictions are summed over them, weighted by
-    `p(z | x)`, the softmax of the products of the vectors. The question encoder is
-    trained with the generator. Passage encoder and index stay as they are: the
-    passages' vectors are inputs.
+    A question's vector finds passages in an index. An encoder reads each passage with
+    the question. The decoder's predictions are summed over the passages, weighted by
+    `p(z | x)`, the softmax of the vectors' inner products. The question encoder is
+    trained with the generator. Passage encoder and index don't change: the passages'
+    vectors are inputs.
 
     Args:
-        backbone: `EncoderDecoderBackbone`, or a `TextToText`, whose backbone is taken.
+        backbone: `EncoderDecoderBackbone`, or a `TextToText`, whose backbone is used.
         preprocessor: `RetrievalAugmentedGeneratorPreprocessor`, or `None` for batches
-            that have their passages already.
+            that already have passages.
         retriever: `keras_bertfam.tasks.DualEncoder`.
-        marginalization: `"sequence"`, one passage is behind the whole text, or
-            `"token"`, each token may have another.
-        generation: dict or `None`, see `TextToText`, of which it is by default. Texts
-            are searched, one for each question: nothing is drawn.
+        marginalization: `"sequence"`, where one passage stands behind the whole text;
+            or `"token"`, where each token may have another passage.
+        generation: dict or `None`, see `TextToText`; `None` takes that of a
+            `TextToText` given as `backbone`. There is one text for each question, found
+            by a search; nothing is drawn.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
@@ -73,16 +74,16 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
 
     Returns:
         Dict of float32 tensors: `logits`, `(batch, passages, decoder_length,
-        vocabulary_size)`, and `passage_scores`, `(batch, passages)`;
-        `log_probabilities` makes one of them.
+        vocabulary_size)`, and `passage_scores`, `(batch, passages)`.
+        `log_probabilities` combines the two.
 
-    The loss is the negative log-likelihood, divided by the number of target tokens with
-    either marginalisation. `compile()` without arguments is otherwise the training of
-    the backbone's family. The index is no part of what is saved.
+    With both marginalisations the loss is the negative log-likelihood, divided by the
+    number of target tokens. Apart from the loss, `compile()` without arguments sets up
+    the training of the backbone's family. The index isn't saved with the task.
 
     Raises:
-        ValueError: for a backbone without an encoder or a decoder, another
-            `marginalization`, or without a `retriever`.
+        ValueError: for a backbone without an encoder or a decoder, an unknown
+            `marginalization`, or no `retriever`.
 
     Example:
 
@@ -135,17 +136,19 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
         for key, value in (("do_sample", False), ("num_return_sequences", 1)):
             if self.generation.get(key, value) != value:
                 raise ValueError(
-                    f"`generation` must have {key}={value}, as each question gets one "
-                    f"text by a search. Received: {key}={self.generation[key]}."
+                    f"`generation` must have {key}={value}: each question gets one "
+                    f"text, found by a search. Received: {key}={self.generation[key]}."
                 )
         self.head = language_model_head(backbone)
-        self._alone = types.SimpleNamespace(task=None)  # no layer of ours
+        self._alone = types.SimpleNamespace(
+            task=None
+        )  # must not become a layer of this task
         self.built = True
         self.compile_by_default()
 
     @property
     def generator(self) -> TextToText:
-        """`TextToText`: the generator alone, with the same weights."""
+        """`TextToText`: the generator without passages, with the same weights."""
         if self._alone.task is None:
             self._alone.task = TextToText(self.backbone)
         self._alone.task.run_eagerly = self.run_eagerly
@@ -185,30 +188,31 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
         """Write an answer to each question.
 
         Args:
-            inputs: a question, a list of questions, also as bytes or a tensor, or a
-                dict of arrays, the inputs of the call without the decoder's.
-            max_length: int. Tokens of a text, the first ones included; by default as
-                the task's `generation` says.
-            decoding: `"token"`, a beam search in the probabilities over all passages;
-                `"thorough"`, a beam search with each passage, whose texts are all
-                scored with all passages; `"fast"`, where passages are only asked for
-                the texts that their own search found. `"auto"` is `"token"` or
-                `"thorough"`, as the marginalisation is.
-            num_beams: int. Texts that each search goes on with, 1 for greedy search;
-                by default as the task's `generation` says, or 4.
+            inputs: a question or a list of questions, also as bytes or a tensor; or a
+                dict of arrays: the inputs of the call without the decoder's.
+            max_length: int. The most tokens of a text, those it begins with included.
+                Defaults to the value of the task's `generation`.
+            decoding: `"token"`: one beam search with the probabilities over all
+                passages. `"thorough"`: a beam search with each passage; then all texts
+                found are scored with all passages. `"fast"`: the same, but a passage
+                scores only the texts that its own search found. `"auto"` is `"token"`
+                or `"thorough"`, depending on the marginalisation.
+            num_beams: int. Beams of each search; 1 for greedy search. Defaults to the
+                value of the task's `generation`, or else to 4.
             stop_token_ids: see `TextToText.generate`.
             start_token_ids: see `TextToText.generate`.
-            return_sources: bool. Whether the passages are given, too.
-            settings: `GenerationSettings`, what texts may be, or a dict of its
-                arguments, in place of those of the task's `generation`; `None` for
-                these. Each question gets one text, without its score, and `num_beams`
-                is this method's argument.
+            return_sources: bool. Whether passages are returned, too.
+            settings: `GenerationSettings`: rules for texts. Or a dict of some of its
+                arguments, which replace those of the task's `generation`. `None` keeps
+                those of `generation`. Each question gets one text without its score,
+                and `num_beams` is this method's argument.
 
         Returns:
-            A string, a list of strings, or a list of lists of ids, as
-            `TextToText.generate` gives. With `return_sources` a tuple of that and, for
-            each question, a list of `(passage, probability)`, the likeliest first;
-            `passage` is the text for strings and the number in the batch for arrays.
+            A string, a list of strings, or a list of lists of ids, as from
+            `TextToText.generate`. With `return_sources`, a tuple of that and, for each
+            question, a list of pairs `(passage, probability)`, the likeliest first.
+            `passage` is a text if the inputs were strings, and a number in the batch if
+            they were arrays.
 
         Raises:
             ValueError: for an unknown `decoding`, strings without a preprocessor, or
@@ -274,7 +278,7 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
         )
 
     def _search_tokens(self, batch, start, max_length, stop, settings):
-        """Write texts that are likely token by token, as lists of ids."""
+        """Search with the probabilities over all passages; give lists of ids."""
         rows = [start] * len(batch["encoder_token_ids"])
         names = [n for n in batch if n.startswith(("encoder_", "query_"))]
         inputs = {name: batch[name] for name in (*names, "passage_vectors")}
@@ -295,7 +299,7 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
         return found
 
     def read(self, batch: dict[str, Tensor]) -> dict[str, Any]:
-        """Compute what the decoder needs of the passages of each question.
+        """Compute what the decoder needs from the passages of each question.
 
         Args:
             batch: dict of tensors, the inputs of the call without the decoder's.
@@ -316,7 +320,7 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
         }
 
     def text_writer(self, inputs: dict[str, Tensor]) -> TextWriter:
-        """Give what writes an answer: a decoder that reads all passages side by side.
+        """Make the `TextWriter`: a decoder that reads all passages side by side.
 
         Args:
             inputs: dict of tensors, the inputs of the call without the decoder's.
@@ -336,7 +340,7 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
 
 
 class _DecoderOfPassages:
-    """A decoder of rows that each have several passages, with states side by side."""
+    """Decode rows with several passages each, whose states are side by side."""
 
     def __init__(self, decoder: Model, count: int) -> None:
         self._decoder, self._count = decoder, count
@@ -361,7 +365,7 @@ class _DecoderOfPassages:
         }
 
 
-# Texts scored at once: few shapes, and so few compilations.
+# Texts scored at once. A fixed number gives few shapes, and so few compilations.
 _AT_ONCE = 32
 
 
@@ -374,7 +378,7 @@ def likeliest_texts(
     fast: bool,
     settings: GenerationSettings,
 ) -> list[list[int]]:
-    """Find the likeliest text for each question, of those that its passages suggest.
+    """Find the likeliest text for each question among those that its passages suggest.
 
     Args:
         task: a `RetrievalAugmentedGenerator`.
@@ -382,10 +386,9 @@ def likeliest_texts(
         start: list of ids that each text begins with.
         max_length: int. Tokens of a text.
         stop: list of ids that end a text, a list of them for each question, or `None`.
-        fast: bool. Whether `p(y | x, z)` is taken for 0 where the search with `z`
-            didn't find `y`, so that each text is scored once.
-        settings: `GenerationSettings`, whose `num_beams` are the texts that a passage
-            suggests.
+        fast: bool. Whether `p(y | x, z)` counts as 0 if the search with `z` didn't find
+            `y`, so that each text is scored only by the passages that suggest it.
+        settings: `GenerationSettings`. A passage suggests `num_beams` texts.
 
     Returns:
         A list of lists of ids, `start` included.
@@ -396,7 +399,7 @@ def likeliest_texts(
     if stop and isinstance(stop[0], list):  # each passage is a row of its own
         stop = [ids for ids in stop for _ in range(passages)]
     suggested = _suggested(task, batch, start, max_length, stop, settings)
-    texts, pairs = [], []  # of each question its texts; what is scored
+    texts, pairs = [], []  # the texts of each question, and the pairs to score
     for row in range(rows):
         by_passage = suggested[row * passages : (row + 1) * passages]
         distinct = list(dict.fromkeys(text for found in by_passage for text in found))
@@ -420,7 +423,7 @@ def likeliest_texts(
 
 
 def _suggested(task, batch, start, max_length, stop, settings):
-    """Search for texts with each passage alone, as lists of tuples."""
+    """Search for texts with each passage separately; give lists of tuples."""
     sources = {
         name: np.reshape(value, (-1, np.shape(value)[-1]))
         for name, value in batch.items()
@@ -456,7 +459,7 @@ def _log_likelihoods(task, context, pairs, begun):
 
 
 def _losses(task, context, ids, rows, passages):
-    """Compute cross-entropies `(rows, length - 1)` of each token but the first."""
+    """Compute cross-entropies `(rows, length - 1)` of all tokens except the first."""
     count = context["cross_mask"].shape[1]
     index = ops.convert_to_tensor((rows * count + passages).astype("int32"))
 

@@ -1,4 +1,4 @@
-"""Questions and answers to rows with passages, for RAG."""
+"""Turn questions and answers into rows with passages, for RAG."""
 
 from typing import Any
 
@@ -25,10 +25,10 @@ from keras_bertfam.types import Config, TFTensor, Tokenizer
 class RetrievalAugmentedGeneratorPreprocessor(
     PassagesPreprocessor, TextToTextPreprocessor
 ):
-    """Finds passages for questions, and makes a row of each of them.
+    """Finds passages for questions, and makes a row for each passage.
 
-    A row is `title / passage // question`. The passage is cut to what the question
-    leaves room for; a question without room is an error.
+    A row is `title / passage // question`. The passage is cut to the room that the
+    question leaves; a question that leaves no room is an error.
 
     Args:
         tokenizer: the generator's tokenizer layer.
@@ -36,9 +36,8 @@ class RetrievalAugmentedGeneratorPreprocessor(
         target_length: int or `None`. Tokens of an answer, special ones included.
             Defaults to `64`, or `sequence_length` if that is less.
         num_passages: int. Passages for each question. Defaults to `5`.
-        title_separator: what stands between title and passage. Defaults to `" / "`.
-        passage_separator: what stands between passage and question. Defaults to
-            `" // "`.
+        title_separator: str between title and passage. Defaults to `" / "`.
+        passage_separator: str between passage and question. Defaults to `" // "`.
         decoder_start_token_id: see `TextToTextPreprocessor`.
         seed: int. Decides every order. Defaults to `0`.
 
@@ -61,8 +60,8 @@ class RetrievalAugmentedGeneratorPreprocessor(
         `TextToTextPreprocessor` has them.
 
     Raises:
-        ValueError: for an argument out of its range, what isn't pairs of strings, or
-            without a `search`.
+        ValueError: for an argument out of its range, data that isn't pairs of strings,
+            or no `search`.
 
     Example:
 
@@ -123,7 +122,7 @@ class RetrievalAugmentedGeneratorPreprocessor(
 
     @as_written
     def _question_rows(self, questions):
-        """Make all that a batch of questions has but the decoder's part."""
+        """Make all inputs for a batch of questions except the decoder's."""
         query = self.rows_of("query", questions)
         found, titles, texts, vectors = self.find_passages(query)
         ids, mask = self._passage_rows(questions, titles, texts)
@@ -136,7 +135,7 @@ class RetrievalAugmentedGeneratorPreprocessor(
         }
 
     def _passage_rows(self, questions, titles, texts):
-        """Make ids, mask of `passage // question`: `(batch, num_passages, length)`."""
+        """Make ids and mask of `passage // question`, a row for each passage."""
         titles, texts = tf.reshape(titles, [-1]), tf.reshape(texts, [-1])
         titles = tf.where(titles == "", "", titles + self.title_separator)
         passages = self._tokenize(titles + texts)
@@ -166,13 +165,13 @@ class RetrievalAugmentedGeneratorPreprocessor(
 
         Args:
             x: the questions, a list of strings or string tensor of shape `(batch,)`.
-            sequence_length: not read, as there is nothing of the decoder's.
+            sequence_length: not read, since there are no inputs of the decoder.
 
         Returns:
-            The dict of the call, without what is the decoder's.
+            The dict of the call, without the decoder's inputs.
 
         Raises:
-            ValueError: for what isn't strings.
+            ValueError: for inputs that aren't strings.
         """
         self.check_search()
         with tf.device("CPU:0"):

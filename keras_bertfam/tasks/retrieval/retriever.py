@@ -1,4 +1,4 @@
-"""What tasks share that find passages for queries."""
+"""Share code among tasks that find passages for queries."""
 
 from typing import Any
 
@@ -20,10 +20,11 @@ SIDES = ("query", "passage")
 
 
 class Retriever(TextVectors, PretrainingTask):
-    """Base of the tasks that find passages for queries.
+    """Base class of the tasks that find passages for queries.
 
-    The loss is the cross-entropy of the right passage among all passages of the batch,
-    those of all replicas of a `tf.distribute` strategy and hard negatives included.
+    The loss is the cross-entropy of choosing the right passage among all passages of
+    the batch: those of all queries on all replicas of a `tf.distribute` strategy, and
+    hard negatives.
 
     A subclass defines `query_vectors`, `passage_vectors`, `score` and `towers`.
 
@@ -73,8 +74,8 @@ class Retriever(TextVectors, PretrainingTask):
             y_pred: what `call` returned.
 
         Returns:
-            A tuple of float32 scores `(batch, passages)`, of which column each query's
-            first passage is, int32 `(batch,)`, and how many it has.
+            A tuple of float32 scores `(batch, passages)`; the column of each query's
+            first passage, int32 `(batch,)`; and the number of each query's passages.
         """
         queries, passages = y_pred["query"], y_pred["passage"]
         grouped = len(passages.shape) > self.text_axes + 1
@@ -95,7 +96,7 @@ class Retriever(TextVectors, PretrainingTask):
         """Compute the losses of queries: float tensor `(batch,)`.
 
         Args:
-            y: the labels of the batch, which tell nothing by default.
+            y: the labels of the batch. By default they aren't read.
             scores, right, count: what `_scores` gives.
         """
         return crossentropy(right, scores)
@@ -131,7 +132,7 @@ class Retriever(TextVectors, PretrainingTask):
     def unused_variables(self) -> list[keras.Variable]:
         unused = super().unused_variables()
         towers = self.towers()
-        for tower in towers:  # the state that XLNet's tokens to predict start from
+        for tower in towers:  # XLNet's tokens to be predicted start from this state
             query = getattr(tower, "query_embedding", None)
             unused = [*unused, *(query.variables if query else [])]
         for tower in towers[1:]:

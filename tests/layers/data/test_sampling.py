@@ -227,7 +227,7 @@ def test_every_preprocessor_takes_mixed_text_and_goes_on(name):
 
 def test_packing_once_is_refused():
     mixed = sample_corpora({"a": dataset(["cat"])})
-    with pytest.raises(ValueError, match="must be given to `dataset` itself where"):
+    with pytest.raises(ValueError, match="must be given to `dataset` itself if"):
         make("mlm").pack(mixed)
 
 

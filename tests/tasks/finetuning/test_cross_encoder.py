@@ -131,13 +131,17 @@ def test_what_is_refused():
         ((QUERIES, [["a"], ["a", "b"], []]), None, "`passages` must be strings"),
         ((QUERIES, LISTS), [1.0, 0.0, 1.0], r"of the shape \(3, 2\)"),
         ((QUERIES, LISTS), [[1.0, 1, 1]] * 3, r"of the shape \(3, 2\)"),
-        ((QUERIES, LISTS), [[-1.0, 0.0]] * 3, "numbers from 0 to inf, as pointwise_or"),
-        ((QUERIES, QUERIES), [4.0, 0.0, 1.0], "numbers from 0 to 1, as pointwise_or"),
+        (
+            (QUERIES, LISTS),
+            [[-1.0, 0.0]] * 3,
+            "from 0 to inf, the range of pointwise_or",
+        ),
+        ((QUERIES, QUERIES), [4.0, 0.0, 1.0], "from 0 to 1, the range of pointwise_or"),
         ((QUERIES, ["a", "", "b"]), [1.0, 0.0, 1.0], "first passage has text"),
         ((QUERIES, [["", "a"]] * 3), [[1.0, 0.0]] * 3, "first passage has text"),
         ((QUERIES, LISTS), [[np.nan, 0.0]] * 3, "finite"),
         ((QUERIES, QUERIES), ["a", "b", "c"], "must be"),
-        ([("a", "b"), ("a",)], None, "of one length"),
+        ([("a", "b"), ("a",)], None, "all of the same length"),
     ]:
         with pytest.raises(ValueError, match=message):
             preprocessor(x, y)

@@ -139,9 +139,9 @@ def test_any_tokenizer_has_markers_and_what_is_between(kind):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"first": [[4, 4], [0, 1]]}, "`first` must be of spans.*4.*row 0"),
-        ({"second": [[9, 13], [0, 1]]}, "`second` must be of spans.*13.*row 0"),
-        ({"first": [[2**32, 2**32 + 1], [0, 1]]}, "`first` must be of spans.*row 0"),
+        ({"first": [[4, 4], [0, 1]]}, "`first` must be spans.*4.*row 0"),
+        ({"second": [[9, 13], [0, 1]]}, "`second` must be spans.*13.*row 0"),
+        ({"first": [[2**32, 2**32 + 1], [0, 1]]}, "`first` must be spans.*row 0"),
         ({"text": ["a  cat", "dogs bark"], "first": [[1, 3], [0, 1]]}, "spaces alone"),
         ({"first": [[0.5, 1], [0, 1]]}, "`first` must be pairs of ints"),
         ({"first": [[0, 1, 2], [0, 1, 2]]}, "`first` must be pairs of ints"),

@@ -167,7 +167,7 @@ def test_inputs_that_make_no_sense():
     preprocessor = make_preprocessor()
     with pytest.raises(ValueError, match="`x` must be a dict of question and context"):
         preprocessor(["where ?"])
-    with pytest.raises(ValueError, match="equally many. Received: 1 and 2"):
+    with pytest.raises(ValueError, match="the same length. Received: 1 and 2"):
         preprocessor({"question": ["a"], "context": ["a", "b"]}, None)
     with pytest.raises(ValueError, match="`context` must be strings"):
         preprocessor({"question": ["a"], "context": [1]}, None)

@@ -270,7 +270,7 @@ def test_errors():
     preprocessor = TextClassifierPreprocessor(tiny.make_tokenizer(), num_classes=3)
     with pytest.raises(ValueError, match="num_classes.*positive"):
         TextClassifier(backbone)
-    with pytest.raises(ValueError, match="of the preprocessor, 3. Received: 2"):
+    with pytest.raises(ValueError, match="the preprocessor's, 3. Received: 2"):
         TextClassifier(backbone, 2, preprocessor)
     with pytest.raises(ValueError, match="`head_style`.*'gpt5'"):
         TextClassifier(backbone, 2, head_style="gpt5")

@@ -157,7 +157,7 @@ def test_predict_says_who_writes(preprocessor, texts):
     size = preprocessor.tokenizer.vocabulary_size()
     backbone = make("T5", vocabulary_size=size)
     model = TextToText(backbone, preprocessor)
-    with pytest.raises(ValueError, match=r"Call `generate\(texts\)` for"):
+    with pytest.raises(ValueError, match="call `generate\\(texts\\)`"):
         model.predict(texts, verbose=0)
     x, _, _ = preprocessor(["a cat"], ["a"])
     assert model.predict(x, verbose=0).shape[-1] == size

@@ -243,9 +243,9 @@ def test_from_name():
 def test_errors(model):
     with pytest.raises(ValueError, match="`sentence_objective`.*'pos'"):
         MaskedLMSentencePair(model.backbone, sentence_objective="pos")
-    with pytest.raises(ValueError, match="preprocessor, 'sop'. Received: 'nsp'"):
+    with pytest.raises(ValueError, match="preprocessor's, 'sop'. Received: 'nsp'"):
         MaskedLMSentencePair(model.backbone, model.preprocessor, "nsp")
-    with pytest.raises(ValueError, match="preprocessor, None"):
+    with pytest.raises(ValueError, match="preprocessor's, None"):
         plain = MaskedLMPreprocessor(model.preprocessor.tokenizer)
         MaskedLMSentencePair(model.backbone, plain)
 

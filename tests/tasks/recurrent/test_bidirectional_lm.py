@@ -73,7 +73,7 @@ def test_memory():
     found = ops.convert_to_numpy(model({**alone, "character_ids": changed}))
     np.testing.assert_allclose(found[1, :3], same[1, :3], atol=1e-6)
     np.testing.assert_allclose(found[[0, 2, 3]], same[[0, 2, 3]], atol=1e-6)
-    with pytest.raises(ValueError, match="must have the 4 rows that memory has"):
+    with pytest.raises(ValueError, match="must have 4 rows on each replica"):
         model({name: np.repeat(value, 2, 0) for name, value in fresh.items()})
     with pytest.raises(ValueError, match="as many rows forward as backward"):
         model({name: value[:3] for name, value in alone.items()})

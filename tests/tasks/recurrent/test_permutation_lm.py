@@ -302,7 +302,7 @@ def test_errors(texts):
         PermutationLM(backbone)({"token_ids": np.ones((1, 3), "int32")})
     model = make_model(memory_length=4)
     x = batches(model, texts, 1)[0][0]
-    with pytest.raises(ValueError, match="4 rows that memory has"):
+    with pytest.raises(ValueError, match="4 rows on each replica"):
         model({name: value[:2] for name, value in x.items()})
 
 

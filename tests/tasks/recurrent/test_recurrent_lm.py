@@ -110,7 +110,7 @@ def test_memory_perplexity_and_saving(tmp_path):
     model(x)
     lengths = ops.convert_to_numpy(model.memory.lengths)
     assert lengths.tolist() == [10] * 4
-    with pytest.raises(ValueError, match="must have the 4 rows that memory has"):
+    with pytest.raises(ValueError, match="must have 4 rows on each replica"):
         model({name: value[:2] for name, value in x.items()})
 
     ids = np.random.default_rng(1).integers(5, 20, 40)

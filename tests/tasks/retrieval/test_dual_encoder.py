@@ -128,7 +128,7 @@ def test_encode(towers):
         towers.encode([("cat", long)], "passage", too_long="error")
     with pytest.raises(ValueError, match="`kind` must be.*'text'"):
         towers.encode(QUERIES, "text")
-    with pytest.raises(ValueError, match='strings where `kind` is "query"'):
+    with pytest.raises(ValueError, match='strings if `kind` is "query"'):
         towers.encode([("cat", "a dog")])
     with pytest.raises(ValueError, match="`too_long`.*'warn'"):
         towers.encode(QUERIES, too_long="warn")
@@ -192,7 +192,7 @@ def test_errors(model):
         DualEncoder(backbone, passage_backbone=small)
     with pytest.raises(ValueError, match="`projection_dim` must be given when"):
         model.projection_dim = 3
-    with pytest.raises(ValueError, match="must be those|with the last token"):
+    with pytest.raises(ValueError, match="must be those|the last token stands"):
         DualEncoder(XLNetBackbone(21, 1, 2, 16, 24), model.preprocessor)
 
 

@@ -285,7 +285,7 @@ def test_configuration_and_errors():
     assert copy.get_config() == crops.get_config()
     assert (copy.crop_rates, copy.deletion_rate) == ((0.2, 0.3), 0.1)
     for x, message in (
-        (["w1"], "tuple of queries and passages.*`dataset` takes documents.*list"),
+        (["w1"], "tuple of queries and passages.*documents to `dataset`.*list"),
         ({"query": ["w1"]}, r"Received: \['query'\]"),
         ((["w1"], ["w2", "w3"]), "a query for each passage"),
         ((["w1"], "w2"), "`passage` must be strings of rank 1 or 2"),

@@ -208,7 +208,7 @@ def test_a_process_makes_indices_beside_training(tmp_path):
     assert kept[-1] == f"step-{search.step:09d}" and len(kept) == 2
     refresh.environment = {"KERAS_BACKEND": "none"}
     with pytest.raises(
-        RuntimeError, match="(?s)wasn't made: the process .* said: .*none"
+        RuntimeError, match="(?s)wasn't made: its process .* wrote: .*none"
     ):
         task.fit(data, epochs=4, initial_epoch=2, callbacks=[refresh, wait], verbose=0)
 

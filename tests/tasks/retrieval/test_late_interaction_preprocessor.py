@@ -99,9 +99,9 @@ def test_any_tokenizer(kind):
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="`query_marker` must be of the tokenizer's"):
+    with pytest.raises(ValueError, match="`query_marker` must be in the tokenizer's"):
         make(query_marker="[Q]")
-    with pytest.raises(ValueError, match="`skipped_tokens` must be of the tokenizer's"):
+    with pytest.raises(ValueError, match="`skipped_tokens` must be in the tokenizer's"):
         make(skipped_tokens=["z"])
     with pytest.raises(ValueError, match="`query_length` must be at least 4"):
         LateInteractionPreprocessor(TOKENIZER, 8, 3)

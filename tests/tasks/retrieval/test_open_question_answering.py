@@ -213,7 +213,7 @@ def test_fit_and_answers():
 @pytest.mark.any_backend
 def test_an_epoch_that_teaches_nothing_says_so():
     task = make_task()
-    with pytest.warns(UserWarning, match="No question had an answer in a passage"):
+    with pytest.warns(UserWarning, match="no question had an answer in the passages"):
         history = task.fit(QUESTIONS[:2], ["nowhere", "at all"], verbose=0).history
     assert history["loss"] == [0.0] and history["answers_found"] == [0.0]
 
@@ -231,7 +231,7 @@ def test_bad_input(task):
         ((backbone, task.preprocessor, retriever), "must have max_answer_length=10"),
         (
             (backbone, task.preprocessor, retriever, "joint", 0, True, 2),
-            "must have passage_rows=True, as the task's arguments say. .*=False",
+            "must have passage_rows=True, as the task has. .*=False",
         ),
     ):
         with pytest.raises(ValueError, match=message):

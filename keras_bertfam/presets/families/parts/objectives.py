@@ -60,22 +60,22 @@ class _Objectives(Mapping[str, Objective]):
 
     own = {
         "mlm": Objective("MaskedLM", "masked tokens", packings=_TRANSLATIONS),
-        "nsp": _pairs("and next segment", "nsp"),
-        "sop": _pairs("and their order", "sop"),
-        "structural": _pairs("and which comes first", "structural"),
+        "nsp": _pairs("masked tokens and next segment", "nsp"),
+        "sop": _pairs("masked tokens and order of segments", "sop"),
+        "structural": _pairs("masked tokens, next segment and order", "structural"),
         "retromae": Objective(
             "MaskedAutoencoder",
-            "masked tokens, and all from one vector",
+            "masked tokens, and all tokens from one vector",
             packings=("doc", "full"),
         ),
         "tsdae": Objective(
             "DenoisingAutoencoder",
-            "a text, from one vector of some of its words",
+            "a text, from one vector made of some of its words",
             packings=("doc", "full"),
         ),
         "diffusion": Objective("MaskedDiffusionLM", "tokens masked at any rate"),
-        "mpnet": Objective("MaskedPermutedLM", "masked tokens, in any order"),
-        "sbo": Objective("SpanBoundaryLM", "spans by their borders"),
+        "mpnet": Objective("MaskedPermutedLM", "masked tokens in any order"),
+        "sbo": Objective("SpanBoundaryLM", "spans, from the tokens at their borders"),
         "rtd": Objective(
             "ReplacedTokenDetection",
             "replaced tokens",
