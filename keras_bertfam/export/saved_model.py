@@ -72,7 +72,7 @@ def export_saved_model(
 
     - `serving_default` takes `text`, string `(batch,)`;
     - `token_ids` takes `token_ids`, int32 `(batch, length)`; it reads the first
-    `max_input_tokens`.
+      `max_input_tokens`.
 
     A task with `fill_mask` has these outputs for the mask tokens of each row, in order.
     `count` is the largest number of masks in a row; rows with fewer masks are filled up
