@@ -37,7 +37,7 @@ def test_all_that_applies_to_a_masked_lm(preset, tmp_path):
         assert f"<h2>{title}</h2>" in html
     assert "<h1>MaskedLM on BertBackbone</h1>" in html
     assert "don't apply here: saliency." in html
-    assert "Of 5 texts these are the first 4." in html
+    assert "These are the first 4 of 5 texts." in html
     assert (
         "<tr><td>0</td>" in html
         and "<tr><td>1</td>" not in html

@@ -196,7 +196,7 @@ def test_one_process_that_is_told_to_end_ends_all(backend, kind, text_file, tmp_
     assert sorted(os.listdir(tmp_path / "shared-backup")) == ["backup.npz", "run.yaml"]
     codes, logs = run_processes([run], tmp_path, backend, 2)
     assert codes == [0, 0], logs
-    assert "Going on at step 4 of 6, by the backup in" in logs[0]
+    assert "Continuing at step 4 of 6, from the backup in" in logs[0]
     assert not (tmp_path / "shared-backup").exists()
 
 

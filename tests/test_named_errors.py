@@ -79,7 +79,7 @@ def fail(*arguments, **kwargs):
             "finetune --preset mlm --data one.csv --text text --label label",
             "must have two classes at least. Received: ['good']",
         ),
-        ("prepare empty.txt --output empty --tokenizer mlm", "is an empty corpus"),
+        ("prepare empty.txt --output empty --tokenizer mlm", "is now an empty corpus"),
         ("convert elmo theirs --to transformers", "no model like a ElmoBackbone"),
     ],
 )

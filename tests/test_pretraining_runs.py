@@ -237,7 +237,7 @@ def test_phases_of_a_file(text_file, tmp_path, monkeypatch):
     run = PretrainingRun.read(path)
     with pytest.raises(InterruptedError):
         pretraining.pretrain(run, lambda line: None)
-    with pytest.raises(ValueError, match="`resume` must be given to go on"):
+    with pytest.raises(ValueError, match="`resume` must be given to continue"):
         pretraining.pretrain(run, lambda line: None)
     model = pretraining.pretrain(run.changed(resume=True), lambda line: None)
     assert seen == [16, 16, 32, 32, 32, 32, 32]  # from the phase's only backup
@@ -566,7 +566,7 @@ def test_a_killed_run_is_resumed_only_when_asked_to(text_file, tmp_path, monkeyp
     assert sorted(os.listdir(tmp_path / "preset-backup")) == ["backup.npz", "run.yaml"]
     with pytest.raises(ValueError, match="`resume` must be given"):
         pretraining.pretrain(run)
-    with pytest.raises(ValueError, match="`epochs` must be 2, as in the run"):
+    with pytest.raises(ValueError, match="`epochs` must be 2, as in the killed run"):
         pretraining.pretrain(run.changed(epochs=3, resume=True))
     lines = []
     pretraining.pretrain(run.changed(resume=True), lines.append)

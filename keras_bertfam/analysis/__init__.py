@@ -1,4 +1,4 @@
-"""What trained models have learned."""
+"""Analyse what trained models have learned."""
 
 from typing import TYPE_CHECKING
 

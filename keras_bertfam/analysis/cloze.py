@@ -1,4 +1,4 @@
-"""What masked language models know by heart: facts as cloze tests."""
+"""Ask masked language models for facts, by cloze tests."""
 
 import dataclasses
 import math
@@ -28,18 +28,21 @@ def cloze_facts(
     vocabulary: Sequence[str] | None = None,
     batch_size: int = 64,
 ) -> "ClozeReport":
-    """Ask a model for facts, each with a mask where its object belongs.
+    """Ask a model for facts, each with a mask in place of its object.
 
     An object is found if it is the most probable of all candidates, the words of
-    `vocabulary`. In typed querying the candidates are the objects that the facts of the
-    relation have. Scores of two models compare if their candidates are the same, and
-    the same facts are left out: what both have is `sorted({*single_token_words(a)} &
-    {*single_token_words(b)})`, and the reports' `left_out` and the texts of their
-    `answers` must be equal. Those of a cased and an uncased tokenizer seldom are.
+    `vocabulary`. In typed querying the candidates are only the objects of the
+    relation's facts.
 
-    A fact is left out, and counted, if its object isn't a single token of the
-    tokenizer and among the candidates, and if its mask is cut off. A tie counts as
-    lost. Of several masks in a text the first one is asked.
+    Scores of two models can be compared only if the models have the same candidates,
+    and the same facts are left out. For that, give both the words that both know:
+    `sorted({*single_token_words(a)} & {*single_token_words(b)})`. Then check that the
+    reports' `left_out` and the texts of their `answers` are equal. For a cased and an
+    uncased tokenizer they seldom are.
+
+    A fact is left out, and counted in `left_out`, if its object isn't a single token of
+    the tokenizer, isn't among the candidates, or if its mask is cut off. A tie counts
+    as lost. If a text has several masks, the first one is asked.
 
     Args:
         task: a task with `fill_mask`, such as `keras_bertfam.tasks.MaskedLM`, and
@@ -47,19 +50,20 @@ def cloze_facts(
         facts: folder or archive of facts in LAMA's format, see
             `keras_bertfam.analysis.fact_files.read_facts`; or dict from names of
             relations to lists of tuples of a text with `[MASK]`, whatever the
-            tokenizer's mask token is, and the object. `None` means 58 simple facts of
-            the library's own, in English. No name may be that of a mean.
-        vocabulary: list of str, the candidates. Those that aren't a single token are
-            left out. `None` means all words that are, see `single_token_words`.
-        batch_size: int. Texts at once.
+            tokenizer's mask token is, and the object. `None` takes the library's own 58
+            simple facts in English. A relation's name must differ from the names of
+            means.
+        vocabulary: list of str, the candidates. Words that aren't a single token are
+            left out. `None` takes all words that are, see `single_token_words`.
+        batch_size: int. Texts in a batch.
 
     Returns:
         A `ClozeReport`: precision at 1 and at 10 and mean reciprocal rank of each
         relation, and their means over relations, also by folder.
 
     Raises:
-        ValueError: for a task that doesn't fill masks or has no preprocessor, facts
-            that are none, and where all are left out.
+        ValueError: for a task that doesn't fill masks or has no preprocessor, facts in
+            another form, or if all facts are left out.
 
     Example:
 
@@ -72,9 +76,10 @@ def cloze_facts(
     ```
 
     References: [Petroni et al., 2019](https://arxiv.org/abs/1909.01066), section 4
-    (ranks of all candidates count, where the released code stops at 10,000, and texts
-    of any length, where it leaves out those without a template of over 100 words);
-    [Kassner et al., 2021](https://arxiv.org/abs/2102.00894), section 3.
+    (here ranks among all candidates count, while the released code stops at 10,000;
+    texts may have any length, while the released code leaves out texts without a
+    template of over 100 words); [Kassner et al.,
+    2021](https://arxiv.org/abs/2102.00894), section 3.
     """
     if not hasattr(task, "masked_lm_logits"):
         raise ValueError(
@@ -120,14 +125,14 @@ def cloze_facts(
 
 @checked
 def single_token_words(tokenizer: Tokenizer) -> list[str]:
-    """List the words that are a single token of a tokenizer in the midst of a text.
+    """List the words that are a single token of a tokenizer within a text.
 
     Args:
         tokenizer: a tokenizer layer of any kind.
 
     Returns:
-        List of str in the order of the ids, without marks of the vocabulary. Words
-        have a letter or a digit; special tokens and pieces of words are none.
+        List of str in the order of the ids, without the vocabulary's marks. Words have
+        a letter or a digit. Special tokens and pieces of words don't count.
 
     Example:
 
@@ -150,7 +155,7 @@ def _words(tokenizer):
         if any(map(str.isalnum, word := string.replace("▁", " ").strip()))
         and token not in special
     }
-    # Pieces of words, and unknown tokens, are others where they stand alone.
+    # Pieces of words and unknown tokens become other tokens if they stand alone.
     alone = _token_of(tokenizer, [*words.values()])
     pairs = zip(words.items(), alone, strict=True)
     return {token: word for (token, word), found in pairs if token == found}
@@ -163,7 +168,9 @@ def _token_of(tokenizer, words):
     texts = [pipeline_ops.word_prefix(tokenizer) + word.strip() for word in words]
     rows = pipeline_ops.tokenize(tokenizer, texts)
     sizes, starts = rows.row_lengths().numpy(), rows.row_starts().numpy()
-    ids = np.append(rows.flat_values.numpy(), 0)  # where an empty row at the end begins
+    ids = np.append(
+        rows.flat_values.numpy(), 0
+    )  # the beginning of an empty row at the end
     return [
         int(token) if size == 1 else None
         for token, size in zip(ids[starts], sizes, strict=True)
@@ -174,8 +181,8 @@ def _check_facts(facts):
     for name, pairs in facts.items():
         if name == "mean" or name.startswith(_MEANS):
             raise ValueError(
-                "`facts` must have no relation that is called as the means are. "
-                f"Received: {name!r}."
+                "`facts` must have no relation with the name of a mean. Received: "
+                f"{name!r}."
             )
         for pair in pairs:
             two = isinstance(pair, (tuple, list)) and len(pair) == 2
@@ -192,12 +199,12 @@ def _check_facts(facts):
 
 
 def _folder(name):
-    """Give the folder of a relation, which its label may follow."""
+    """Give the folder of a relation, which may precede its label."""
     return name.partition(", ")[0].rpartition("/")[0]
 
 
 class _Asked:
-    """The facts that a model can be asked for, as rows.
+    """Hold the facts for which a model can be asked, as rows.
 
     Args:
         task: see `cloze_facts`.
@@ -206,7 +213,7 @@ class _Asked:
 
     Attributes:
         pairs: list of the facts that are left.
-        owners: int array, the number of each one's relation.
+        owners: int array, the number of each fact's relation.
     """
 
     def __init__(self, task, facts, candidates):
@@ -230,9 +237,9 @@ class _Asked:
             kept = kept[there]
         if not len(kept):
             raise ValueError(
-                "`facts` must have one whose object is a single token of the "
-                f"vocabulary, with a mask that isn't cut off. Received: {len(pairs)} "
-                f"facts, {len(candidates)} words."
+                "`facts` must have at least one fact whose object is a single token "
+                "of the vocabulary, and whose mask isn't cut off. Received: "
+                f"{len(pairs)} facts, {len(candidates)} words."
             )
         self._task, self._candidates = task, np.array(candidates)
         self.pairs, self.owners = [pairs[k] for k in kept], owners[kept]
@@ -241,7 +248,7 @@ class _Asked:
         self._typed[self.owners, self._targets] = True
 
     def ranks(self, batch_size):
-        """Compute the ranks, those among the relation's objects, and what is first."""
+        """Compute ranks, among all candidates and among objects; give first words."""
         ranks, typed, best = (np.zeros(len(self.pairs), int) for _ in range(3))
         each = np.arange(batch_size)
         padding = self._inputs["padding_mask"]
@@ -249,12 +256,13 @@ class _Asked:
         order = np.argsort(lengths, kind="stable")
         for index, _ in even_batches(len(self.pairs), batch_size):
             index = order[index]
-            # As wide as the longest one, in few widths.
+            # Rows are as wide as the longest one, rounded to few widths.
             width = 2 ** math.ceil(math.log2(lengths[index].max()))
             batch = {name: value[index, :width] for name, value in self._inputs.items()}
             logits = ops.convert_to_numpy(self._task.masked_lm_logits(batch)[:, 0])
             scores = logits[:, self._candidates]
-            # What isn't less, itself included: ties are lost, and so is all that's nan.
+            # Count the scores that aren't less, the object's own included: ties are
+            # lost, and so is NaN.
             before = ~(scores < scores[each, self._targets[index], None])
             ranks[index] = before.sum(axis=1)
             typed[index] = (before & self._typed[self.owners[index]]).sum(axis=1)
@@ -264,15 +272,15 @@ class _Asked:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ClozeReport:
-    """What `cloze_facts()` gives. As a string it is a table.
+    """Holds the result of `cloze_facts()`. As a string it is a table.
 
     Attributes:
         ranks: dict from relations to int arrays `(facts,)`: the place of each fact's
             object among the candidates, from 1.
-        typed_ranks: the same among the objects of the relation.
+        typed_ranks: the same, among the objects of the relation.
         left_out: dict from relations to ints, how many facts weren't asked.
         kinds: dict from relations to their types, such as `"N-1"`, or `None`.
-        candidates: int. How many words there are to choose from.
+        candidates: int. The number of candidates.
         answers: list of dicts, one for each fact that was asked: its `relation`,
             `text` and `object`, the word that was `predicted`, and its `rank`.
 
@@ -298,9 +306,10 @@ class ClozeReport:
     def scores(self) -> dict[str, dict[str, float]]:
         """Precision at 1 and 10, mean reciprocal rank, and precision of typed querying.
 
-        Of each relation, `nan` without a fact; and the means over relations that have
-        one: of each type, `"mean of N-1"`, and in each folder, `"mean in TREx"`, if
-        there are several, and of all. LAMA's paper has a mean for each folder.
+        There are scores for each relation (`nan` without a fact), and means over the
+        relations that have facts: over all; for each type, such as `"mean of N-1"`; and
+        for each folder, such as `"mean in TREx"`, if there are several. LAMA's paper
+        has a mean for each folder.
         """
         found = {name: self._of_relation(name) for name in self.ranks}
         for title, names in self._groups().items():
@@ -336,7 +345,7 @@ class ClozeReport:
         return groups | {"mean": [*self.ranks]}
 
     def table(self) -> tuple[list[str], list[list[Any]]]:
-        """Give the names of the columns, and the rows: relations, and means."""
+        """Give the names of the columns, and the rows: relations and means."""
         scores, groups = self.scores, self._groups()
         rows = []
         for name, values in scores.items():
@@ -348,7 +357,7 @@ class ClozeReport:
 
     @property
     def title(self) -> str:
-        """What was measured, in a line."""
+        """Describe in a line what was measured."""
         precision = self.scores["mean"]["P@1"]
         asked = [ranks for ranks in self.ranks.values() if len(ranks)]
         return (
@@ -364,8 +373,8 @@ class ClozeReport:
         """Draw the precision of each relation and of the means.
 
         Args:
-            path: where to write the picture, by the ending of its name (`.png`,
-                `.svg`, `.pdf`), or `None`.
+            path: file to write; its suffix (`.png`, `.svg`, `.pdf`) sets the format. Or
+                `None`.
 
         Returns:
             A `matplotlib.figure.Figure`.

@@ -1,4 +1,4 @@
-"""Files of facts for cloze tests, as LAMA has them."""
+"""Read files of facts for cloze tests, in LAMA's format."""
 
 import os
 import pathlib
@@ -13,13 +13,13 @@ from keras_bertfam.types import Path
 MASK, _SUBJECT, _OBJECT = "[MASK]", "[X]", "[Y]"
 OWN_FACTS = pathlib.Path(__file__).parent / "facts"
 _RELATIONS = "relations.jsonl"
-# Google-RE's relations are in no file.
+# Google-RE's relations aren't in any file.
 _GOOGLE = {
     "place_of_birth": "[X] was born in [Y] .",
     "date_of_birth": "[X] (born [Y]).",
     "place_of_death": "[X] died in [Y] .",
 }
-# What is known and says nothing here: where a fact is from, and other questions of it.
+# Known keys that aren't used: sources of facts, and other questions about them.
 _OF_RELATIONS = "relation template label type description template_negated".split()
 _OF_FACTS = """sub_label obj_label masked_sentences judgments uuid id type pred
     predicate_id sub obj sub_uri obj_uri sub_w obj_w sub_aliases obj_aliases evidences
@@ -27,7 +27,7 @@ _OF_FACTS = """sub_label obj_label masked_sentences judgments uuid id type pred
 
 
 class Facts(list[tuple[str, str]]):
-    """The facts of a relation: tuples of a text with `[MASK]` and what belongs there.
+    """Holds the facts of a relation: tuples of a text with `[MASK]` and the object.
 
     Args:
         pairs: the tuples.
@@ -42,24 +42,26 @@ class Facts(list[tuple[str, str]]):
 
 @checked
 def read_facts(path: Path) -> dict[str, Facts]:
-    """Read facts in the format of LAMA.
+    """Read facts in LAMA's format.
 
-    Files of JSON lines have a relation each. `relations.jsonl` has templates for some,
-    by the files' names without `.jsonl` and `_test`; those of Google-RE are known. Of
-    such files each pair of `sub_label` and `obj_label` is a fact once. Others have
-    `masked_sentences` with `[MASK]` and an `obj_label`. A fact with more `judgments`
-    against it than for it is left out.
+    Each file of JSON lines has one relation. `relations.jsonl` gives templates for some
+    of them, by the files' names without `.jsonl` and `_test`; the templates of
+    Google-RE are built in. With a template, each pair of `sub_label` and `obj_label` is
+    a fact, without duplicates. Files without a template have `masked_sentences` with
+    `[MASK]` and an `obj_label`. A fact with more `judgments` against it than for it is
+    left out.
 
     Args:
-        path: of a folder of such files and maybe folders of them, or of LAMA's
+        path: path of a folder with such files or folders of them, or of LAMA's
             `data.zip`.
 
     Returns:
         Dict from names of relations, with the files' folders, to `Facts`. Several
-        masked sentences of a fact are one text.
+        masked sentences of a fact are joined to one text.
 
     Raises:
-        ValueError: for what has no such files, unknown keys, and facts without a text.
+        ValueError: for a path without such files, unknown keys, and facts without a
+            text.
 
     Example:
 
@@ -125,7 +127,7 @@ def _check_strings(place, row, keys):
 
 
 def _is_kept(place, row):
-    """Check the keys of a fact, and tell whether those who judged it think it one."""
+    """Check the keys of a fact, and tell whether its judges accept it."""
     check_keys(place, row, ["obj_label"], _OF_FACTS)
     try:
         judged = [each["judgment"] == "yes" for each in row.get("judgments", ())]
@@ -144,7 +146,7 @@ def _object(place, row):
 def _sentence(place, row, template):
     if template is not None:
         subject = _text(place, row, "sub_label").strip()
-        # The object first: a subject may be anything.
+        # The object is put in first: a subject may contain anything.
         return template.strip().replace(_OBJECT, MASK).replace(_SUBJECT, subject)
     given = row.get("masked_sentences")
     if not isinstance(given, list) or not all(isinstance(each, str) for each in given):

@@ -1,4 +1,4 @@
-"""Gradients by what isn't a weight, on three backends."""
+"""Compute gradients with respect to inputs, on three backends."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,16 +9,16 @@ from keras_bertfam.types import Model, Tensor
 
 
 def gradient_of(function: Callable[..., Tensor], model: Model) -> Callable[..., Tensor]:
-    """Compute the gradient of a function by its first argument.
+    """Make the function that computes the gradient with respect to the first argument.
 
     Args:
-        function: from a float tensor, and any other arguments, arrays or structures of
-            them, to a scalar tensor. It may call `model`, not in training.
+        function: takes a float tensor and any other arguments, arrays or structures of
+            arrays, and returns a scalar tensor. It may call `model`, but not in
+            training.
         model: the model that it calls. JAX compiles the function for each shape.
 
     Returns:
-        A function of the same arguments, that returns a tensor of the shape of the
-        first.
+        A function of the same arguments. It returns a tensor of the first one's shape.
 
     Example:
 
@@ -61,7 +61,7 @@ def _by_tracing(function, model):
 
     def stateless(value, weights, *args):
         pairs = list(zip(model.variables, weights, strict=True))
-        with keras.StatelessScope(pairs):  # nothing that is traced stays in it
+        with keras.StatelessScope(pairs):  # no traced tensor stays in the model
             return function(value, *args)
 
     compiled = jax.jit(jax.grad(stateless))

@@ -1,4 +1,4 @@
-"""How much each layer changes its input."""
+"""Measure how much each layer changes its input."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,16 +17,16 @@ def layer_transitions(
 ) -> dict[str, Tensor]:
     """Measure distance and angle between the input and the output of each layer.
 
-    Averaged over tokens that aren't padding, in float32: the two panels of
-    ALBERT's figure 1. Batches of different sizes are averaged with their numbers of
-    tokens as weights.
+    They are averaged over tokens that aren't padding, in float32, as in the two panels
+    of ALBERT's figure 1. To combine batches of different sizes, weight them by their
+    numbers of tokens.
 
     Args:
         hidden_states: list of `num_layers + 1` float tensors `(batch, length,
             hidden_dim)`, the embedding output first, as a backbone returns with
             `return_hidden_states=True`.
-        padding_mask: bool or int tensor `(batch, length)`, 1 = keep; all if
-            missing.
+        padding_mask: bool or int tensor `(batch, length)`, 1 for tokens to keep. If it
+            is missing, all are kept.
 
     Returns:
         Dict of float32 tensors `(num_layers,)`: `l2_distance`, and `angle` in
@@ -52,7 +52,7 @@ def layer_transitions(
     """
     if len(hidden_states) < 2:
         raise ValueError(
-            "`hidden_states` must have the input and the output of a layer at least. "
+            "`hidden_states` must have at least the input and the output of a layer. "
             f"Received: {len(hidden_states)} state(s)."
         )
     states = [ops.cast(state, "float32") for state in hidden_states]
@@ -75,7 +75,7 @@ def _length(x):
 
 
 def _angle(x, y):
-    """Compute the angle in degrees, small ones without the arc cosine's rounding."""
+    """Compute the angle in degrees; small angles avoid the arc cosine's rounding."""
     x = ops.divide_no_nan(x, ops.expand_dims(_length(x), -1))
     y = ops.divide_no_nan(y, ops.expand_dims(_length(y), -1))
     return ops.rad2deg(2.0 * ops.arctan2(_length(y - x), _length(x + y)))
@@ -88,17 +88,17 @@ def plot_layer_transitions(
     """Draw ALBERT's figure 1: distance and angle over the layers, a panel for each.
 
     Args:
-        transitions: what `layer_transitions` gives; or a dict of that from the names
-            of models, which are drawn together.
-        path: where to write the picture, by the ending of its name (`.png`, `.svg`,
-            `.pdf`), or `None`.
+        transitions: result of `layer_transitions`; or a dict from names of models to
+            such results, which are drawn together.
+        path: file to write; its suffix (`.png`, `.svg`, `.pdf`) sets the format. Or
+            `None`.
         first: int. The number of the first layer.
 
     Returns:
         A `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: for anything else, or nothing.
+        ValueError: for other `transitions`, or an empty dict.
         ImportError: without `matplotlib`, which the `analysis` extra has.
 
     Example:
@@ -118,8 +118,8 @@ def plot_layer_transitions(
     whole = [isinstance(m, Mapping) and {*_PANELS} <= {*m} for m in models.values()]
     if not whole or not all(whole):
         raise ValueError(
-            "`transitions` must be what `layer_transitions` gives, or a dict of that "
-            f"from the names of models. Received: {transitions!r}."
+            "`transitions` must be a result of `layer_transitions`, or a dict from "
+            f"names of models to such results. Received: {transitions!r}."
         )
     figure, panels = plots.new_figure(len(_PANELS))
     for axes, (name, label) in zip(panels, _PANELS.items(), strict=True):
@@ -127,7 +127,7 @@ def plot_layer_transitions(
             values = ops.convert_to_numpy(values[name])
             places = range(first, first + len(values))
             axes.plot(places, values, marker="o", label=model)
-        axes.update_datalim([(first, 0)])  # so that both begin with 0
+        axes.update_datalim([(first, 0)])  # both axes then begin with 0
         axes.autoscale_view()
         axes.set(xlabel="layer", ylabel=label)
         axes.xaxis.get_major_locator().set_params(integer=True)

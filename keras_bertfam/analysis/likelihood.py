@@ -1,4 +1,4 @@
-"""How probable language models find texts, and which of two they prefer."""
+"""Compute texts' probabilities by language models, and compare pairs of texts."""
 
 import itertools
 import os
@@ -30,17 +30,17 @@ from keras_bertfam.types import Model, Path
 def pseudo_log_likelihood(
     task: Model, texts: Sequence[str], batch_size: int = 64
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the log-probability of every token given all others of its text.
+    """Compute the log-probability of every token given all other tokens of its text.
 
-    Each token is masked in turn, so a text of `n` tokens takes `n` rows. The sum
-    ranks texts, as in pairs of an acceptable and an unacceptable sentence; the
-    exponential of minus its mean over tokens is the pseudo-perplexity.
+    Each token is masked in turn, so a text of `n` tokens takes `n` rows. The sum ranks
+    texts, such as an acceptable and an unacceptable sentence. The exponential of the
+    negative mean over tokens is the pseudo-perplexity.
 
     Args:
         task: a task with `fill_mask`, such as `keras_bertfam.tasks.MaskedLM`, and
             a preprocessor.
         texts: list of str, cut at the preprocessor's `sequence_length`.
-        batch_size: int. Rows at once.
+        batch_size: int. Rows in a batch.
 
     Returns:
         Two NumPy arrays of shape `(len(texts),)`: float64 sums of the natural
@@ -83,14 +83,14 @@ def log_likelihood(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute the log-probability of every token given those before it in its text.
 
-    Texts begin with the start token, if the tokenizer has one, as in GPT-2's case;
-    else their first token has no probability and doesn't count. That a text ends
-    isn't counted either.
+    Texts begin with the start token, if the tokenizer has one, as GPT-2's has.
+    Otherwise their first token has no probability and isn't counted. The end of a text
+    isn't counted, either.
 
     Args:
         task: a `keras_bertfam.tasks.CausalLM` with a preprocessor.
         texts: list of str, cut at the preprocessor's `sequence_length`.
-        batch_size: int. Texts at once.
+        batch_size: int. Texts in a batch.
 
     Returns:
         Two NumPy arrays of shape `(len(texts),)`: float64 sums of the natural
@@ -120,7 +120,7 @@ def log_likelihood(
     """
     if not _reads_from_left_to_right(task):
         raise ValueError(
-            "`task` must be a language model that reads from left to right, as "
+            "`task` must be a language model that reads from left to right, such as "
             f"`CausalLM`. Received: {type(task).__name__}."
         )
     inputs, inside = encoded_rows(task, texts)
@@ -130,7 +130,7 @@ def log_likelihood(
     for index, real in even_batches(len(inside) if inside.any() else 0, batch_size):
         batch = {name: value[index] for name, value in inputs.items()}
         states = task.backbone(batch, return_pooled=False, training=False)
-        # The head gives cross-entropies in chunks, and never has all logits.
+        # The head computes cross-entropies in chunks, and never holds all logits.
         scores = task.head(states["sequence_output"], targets=targets[index])
         found[index[:real]] = -ops.convert_to_numpy(scores)[:real, :, 0]
     return np.where(inside, found, 0.0).sum(axis=1), inside.sum(axis=1)
@@ -143,24 +143,24 @@ def answer_likelihood(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute the log-probability of answers to prompts.
 
-    A `TextToText` reads the prompt, and that the answer ends counts, as in T0, but no
-    start token. A
-    `CausalLM` goes on from the prompt, and the end isn't counted, as in GPT-3: texts
-    that it was trained on go on after a word.
+    A `TextToText` reads the prompt. The answer's end token counts, as in T0, but no
+    start token. A `CausalLM` continues the prompt. The end isn't counted, as in GPT-3:
+    texts in its training continue after a word.
 
     Args:
-        task: a `keras_bertfam.tasks.TextToText` or `CausalLM`, with the preprocessor of
-            its class, whose rows prompts and answers are cut to.
+        task: a `keras_bertfam.tasks.TextToText` or `CausalLM` with the preprocessor of
+            its class. Prompts and answers are cut to the preprocessor's rows.
         prompts: list of str.
         answers: list of str, one for each prompt.
-        batch_size: int. Pairs at once.
+        batch_size: int. Pairs in a batch.
 
     Returns:
         Two NumPy arrays of shape `(len(prompts),)`: float64 sums of the natural
         logarithms, and int64 counts of tokens.
 
     Raises:
-        ValueError: for another task or preprocessor, or another number of answers.
+        ValueError: for another task or preprocessor, or more or fewer answers than
+            prompts.
 
     Example:
 
@@ -207,7 +207,7 @@ def answer_likelihood(
             outputs = task.backbone(x, return_pooled=False, training=False)
             states = outputs["sequence_output"]
         else:
-            # BART's texts begin with a token that says nothing.
+            # BART's texts begin with a token that isn't part of the text.
             kept &= targets != text_start_id(preprocessor.tokenizer)
             states = task.backbone(x, training=False)["decoder_sequence_output"]
         scores = -ops.convert_to_numpy(task.head(states, targets=targets))[:, :, 0]
@@ -217,7 +217,7 @@ def answer_likelihood(
 
 
 def likelihood_of(task: Model) -> Callable[..., tuple[np.ndarray, np.ndarray]] | None:
-    """Choose the function that scores a task's texts, or `None` if neither can."""
+    """Choose the function that scores a task's texts; `None` if neither can."""
     if hasattr(task, "masked_lm_logits"):
         return pseudo_log_likelihood
     return log_likelihood if _reads_from_left_to_right(task) else None
@@ -225,14 +225,14 @@ def likelihood_of(task: Model) -> Callable[..., tuple[np.ndarray, np.ndarray]] |
 
 def _reads_from_left_to_right(task):
     causal = getattr(getattr(task, "backbone", None), "causal", False)
-    heads = (LanguageModelHead, MaskedLMHead)  # the latter in ModernBERT's decoder
+    heads = (LanguageModelHead, MaskedLMHead)  # ModernBERT's decoder has the latter
     return causal and isinstance(getattr(task, "head", None), heads)
 
 
 def encoded_rows(
     task: Model, texts: Sequence[str]
 ) -> tuple[dict[str, Any], np.ndarray]:
-    """Encode texts as rows; tell which tokens are neither special nor padding."""
+    """Encode texts as rows; mark the tokens that are neither special nor padding."""
     if task.preprocessor is None:
         raise ValueError("`task` must have a preprocessor. Received one of None.")
     tokenizer = task.preprocessor.tokenizer
@@ -244,9 +244,9 @@ def encoded_rows(
 
 
 def even_batches(count: int, size: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield numbers of rows in batches of one size, and how many are no repetition.
+    """Yield numbers of rows in batches of one size, and how many aren't repeated.
 
-    All batches have one shape: the last one is filled up with its end.
+    All batches have one shape: the last one is filled up by repeating its end.
     """
     for start in range(0, count, size):
         index = np.minimum(np.arange(start, start + size), count - 1)
@@ -254,7 +254,8 @@ def even_batches(count: int, size: int) -> Iterator[tuple[np.ndarray, int]]:
 
 
 _OF_BLIMP = ("sentence_good", "sentence_bad", "linguistics_term")
-# What the files have under a name of its own, of nine paradigms in the paper.
+# The files name this phenomenon differently from the paper, which counts nine paradigms
+# of it.
 _IN_THE_PAPER = {"s-selection": "argument_structure"}
 Pairs = Mapping[str, Sequence[tuple[str, str]]]
 
@@ -265,22 +266,21 @@ def minimal_pairs(
 ) -> Report:
     """Count how often the acceptable sentence of a pair is the more probable one.
 
-    The probability of a masked language model is the pseudo-log-likelihood, so that a
-    pair takes a row for each token of both sentences; of one that reads from left to
-    right it is the likelihood itself. A tie counts as wrong.
+    A masked language model scores sentences by the pseudo-log-likelihood, so that a
+    pair takes a row for each token of both sentences. A model that reads from left to
+    right scores them by the likelihood itself. A tie counts as wrong.
 
     Args:
         task: see `pseudo_log_likelihood` and `log_likelihood`.
         pairs: dict from names of phenomena to lists of tuples of two strings, the
             acceptable sentence and the other; such as `read_blimp` gives.
-        batch_size: int. Rows at once.
-        worst: int. How many pairs the report lists at most; `None` for all that the
-            model is wrong about.
+        batch_size: int. Rows in a batch.
+        worst: int. The most wrong pairs that the report lists; `None` for all.
 
     Returns:
-        A `Report` with the share of right pairs in percent, for each phenomenon and
-        for all pairs, as table and, by `plot()`, as bars. Its errors are the pairs
-        that the model is wrong about, by the difference, the greatest first.
+        A `Report` with the share of correct pairs in percent, for each phenomenon and
+        for all pairs, as a table and, with `plot()`, as bars. Its errors are the wrong
+        pairs, those with the greatest difference first.
 
     Raises:
         ValueError: without pairs of strings for each phenomenon, or for a task that
@@ -310,8 +310,8 @@ def minimal_pairs(
     likelihood = likelihood_of(task)
     if likelihood is None:
         raise ValueError(
-            "`task` must be a masked language model, or one that reads from left to "
-            f"right. Received: {type(task).__name__}."
+            "`task` must be a masked language model, or a language model that reads "
+            f"from left to right. Received: {type(task).__name__}."
         )
     margins = {}
     errors: list[dict[str, Any]] = []
@@ -340,16 +340,17 @@ def read_blimp(path: Path, limit: int | None = None) -> dict[str, list]:
     """Read the pairs of BLiMP, by the paper's twelve phenomena.
 
     Args:
-        path: of the published `BLiMP.zip`, or of a folder of its JSON lines.
-        limit: int. How many pairs of each of the 67 files, the first ones; `None`
-            for all 1000.
+        path: path of the published `BLiMP.zip`, or of a folder with its files of JSON
+            lines.
+        limit: int. The most pairs of each of the 67 files, the first ones; `None` for
+            all 1000.
 
     Returns:
         Dict from names of phenomena to lists of tuples of the acceptable sentence and
         the other, for `minimal_pairs`.
 
     Raises:
-        ValueError: for what has no such files, and lines that are no pairs.
+        ValueError: for a path without such files, or lines that aren't pairs.
 
     Example:
 
@@ -388,7 +389,7 @@ def read_blimp(path: Path, limit: int | None = None) -> dict[str, list]:
 def json_line_files(path: Path) -> Iterator[tuple[str, str]]:
     """Yield names and texts of the files of JSON lines in a folder or an archive.
 
-    Names have the folders inside it, with `/` between them.
+    Names include the folders inside it, separated by `/`.
     """
     folder = pathlib.Path(path)
     if folder.is_file() and zipfile.is_zipfile(folder):

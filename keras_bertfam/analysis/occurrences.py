@@ -1,4 +1,4 @@
-"""Words in their contexts: vectors of each occurrence, and what is near them."""
+"""Compute vectors of words in their contexts, and find similar occurrences."""
 
 import dataclasses
 import warnings
@@ -15,16 +15,16 @@ from keras_bertfam.types import Model, Path, Tokenizer
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class WordVectors:
-    """Vectors of words wherever they occur in sentences; `word_vectors()` gives it.
+    """Holds vectors of words for each occurrence in sentences, from `word_vectors()`.
 
     Attributes:
-        words: list of the words that occur, one for each occurrence.
+        words: list of the words, one for each occurrence.
         vectors: float32 array `(occurrences, width)`.
         sentences: list of lists of words.
-        places: int array `(occurrences, 2)`: the number of the sentence and of the word
-            in it.
-        match_case: bool. Whether `Bank` is another word than `bank` to `occurrences()`
-            and `nearest_contexts()`.
+        places: int array `(occurrences, 2)`: the number of the sentence, and of the
+            word in it.
+        match_case: bool. Whether `occurrences()` and `nearest_contexts()` treat `Bank`
+            and `bank` as different words.
 
     Example:
 
@@ -67,9 +67,8 @@ class WordVectors:
         """Give the sentence of an occurrence, with the word in brackets.
 
         Args:
-            number: int, of the occurrence.
-            width: int. How many words there are on either side at most; `None` for
-                all.
+            number: int, the number of the occurrence.
+            width: int. The most words on either side; `None` for all.
         """
         row, place = self.places[number]
         words = self.sentences[row]
@@ -85,21 +84,21 @@ class WordVectors:
         count: int = 5,
         width: int | None = None,
     ) -> list[tuple[float, str]]:
-        """Find where a word, or another one, is used most like at one occurrence.
+        """Find the occurrences, of any word, that are most similar to a given one.
 
         Args:
             word: str.
             occurrence: int. Which occurrence of the word, counted from 0.
-            count: int. How many neighbours.
+            count: int. How many occurrences to find.
             width: see `context`.
 
         Returns:
-            List of tuples of the cosine of the angle between the vectors and of the
-            sentence, the word in brackets; the nearest first. All occurrences but the
-            given one are searched.
+            List of tuples of the cosine between the vectors, and the sentence with the
+            word in brackets; the most similar first. All occurrences except the given
+            one are searched.
 
         Raises:
-            ValueError: for a word that doesn't occur, or not as often.
+            ValueError: for a word that doesn't occur, or doesn't occur so often.
 
         Reference: [Peters et al., 2018](https://arxiv.org/abs/1802.05365), table 4.
         """
@@ -118,7 +117,7 @@ class WordVectors:
         return [(float(cosines[k]), self.context(k, width)) for k in order]
 
     def static_vectors(self) -> dict[str, np.ndarray]:
-        """Average the occurrences of each word to one vector.
+        """Average the occurrences of each word into one vector.
 
         Returns:
             Dict from words, in the order in which they occur, to float32 arrays
@@ -136,7 +135,7 @@ class WordVectors:
     def projection(self) -> np.ndarray:
         """Project the vectors on their two principal components, `(occurrences, 2)`.
 
-        Each points to where its greatest number is positive.
+        Each component's sign is such that its greatest number is positive.
         """
         centered = self.vectors.astype(float) - self.vectors.mean(axis=0)
         left, sizes, _ = np.linalg.svd(centered, full_matrices=False)
@@ -151,10 +150,10 @@ class WordVectors:
         """Draw each occurrence in the plane of the two principal components.
 
         Args:
-            path: where to write the picture, by the ending of its name (`.png`,
-                `.svg`, `.pdf`), or `None`.
-            width: int. How many words on either side are written beside a point; they
-                are left out where there are more than 60 points.
+            path: file to write; its suffix (`.png`, `.svg`, `.pdf`) sets the format. Or
+                `None`.
+            width: int. How many words on either side are written beside a point. With
+                more than 60 points they are left out.
 
         Returns:
             A `matplotlib.figure.Figure`.
@@ -171,7 +170,7 @@ class WordVectors:
         for number, name in enumerate(names):
             axes.scatter(*points[kinds == number].T, s=24, label=name)
         if len(points) <= 60:
-            # Texts lead to the middle, and so don't leave the picture.
+            # Texts point to the middle, so that they stay inside the picture.
             middle = (points[:, 0].min() + points[:, 0].max()) / 2
             for number, point in enumerate(points):
                 right = point[0] > middle
@@ -190,7 +189,7 @@ class WordVectors:
         return plots.written(figure, path)
 
     def _kinds(self):
-        """List the words, each once, and for each occurrence which of them it is."""
+        """List the different words, and the index among them for each occurrence."""
         numbers = {word: k for k, word in enumerate(dict.fromkeys(self.words))}
         return [*numbers], np.array([numbers[word] for word in self.words], int)
 
@@ -214,12 +213,12 @@ def word_vectors(
         model: a backbone, or a task with any head.
         sentences: list of str, split at white space and punctuation, or of lists of
             words.
-        words: list of the words that are wanted, or `None` for all. Only sentences
-            that have them are computed; a warning names those that don't occur.
-        match_case: bool. Whether they must have the same case. Defaults to `False`.
-        layers, pool, combine, tokenizer, batch_size: see `embed_words`. The last four
-            layers as one vector are `layers=(-4, -3, -2, -1)` with
-            `combine="concat"` or `"sum"`; a list of weights is a scalar mix.
+        words: list of the wanted words, or `None` for all. Only sentences with these
+            words are computed; a warning names words that don't occur.
+        match_case: bool. Whether upper and lower case must agree. Defaults to `False`.
+        layers, pool, combine, tokenizer, batch_size: see `embed_words`. For the last
+            four layers as one vector, give `layers=(-4, -3, -2, -1)` with
+            `combine="concat"` or `"sum"`. A list of weights makes a scalar mix.
 
     Returns:
         A `WordVectors`: its arrays, `nearest_contexts()`, `static_vectors()` and
@@ -277,14 +276,14 @@ def word_vectors(
 
 
 def _same(match_case):
-    """Give the function that makes two forms of a word equal."""
+    """Give the function that maps equal words to the same form."""
     return str if match_case else str.casefold
 
 
 def _warn_of_missing(words):
     if words:
         warnings.warn(
-            "`words` has some that the sentences haven't: "
+            "`words` has some that don't occur in the sentences: "
             f"{', '.join(map(repr, words))}.",
             stacklevel=4,
         )

@@ -1,4 +1,4 @@
-"""All that can be said of a model and some texts, on one page."""
+"""Show everything about a model and some texts on one page."""
 
 import base64
 import dataclasses
@@ -42,13 +42,13 @@ _OF_TEXTS = (TextClassifierPreprocessor, TextRegressorPreprocessor)
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part of the page.
+    """Describe a part of the page.
 
     Attributes:
         title: str.
-        text: str, what is to be seen, in a sentence or two.
-        make: function of a task and a list of texts, which gives HTML, or `None`
-            where the section says nothing of such a task or such texts.
+        text: str, what the section shows, in a sentence or two.
+        make: function of a task and a list of texts. It returns HTML, or `None` if the
+            section doesn't apply to them.
     """
 
     title: str
@@ -67,7 +67,7 @@ def overview(
         sections: `Section`s; `SECTIONS` by default.
 
     Returns:
-        str, HTML that loads nothing. It names the sections that don't apply.
+        str, HTML that loads nothing. It also names the sections that don't apply.
 
     Raises:
         ValueError: as `attention_view`.
@@ -99,7 +99,7 @@ def overview(
     left_out = [each.title.lower() for each, body in made if body is None]
     if left_out:
         names = html.escape(", ".join(left_out))
-        parts.append(f"<p>Left out, as they don't apply here: {names}.</p>")
+        parts.append(f"<p>Left out, because they don't apply here: {names}.</p>")
     return page(name, "\n".join(parts), ["overview.css"])
 
 
@@ -108,11 +108,11 @@ def _anchor(section):
 
 
 def as_image(figure: Any, text: str) -> str:
-    """Make an element of a page of a figure of `matplotlib`.
+    """Make an element of a page from a figure of `matplotlib`.
 
     Args:
         figure: a `matplotlib.figure.Figure`.
-        text: str, what it shows, for those who can't see it.
+        text: str, a description of the figure for those who can't see it.
     """
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=96, format="png")
@@ -121,9 +121,9 @@ def as_image(figure: Any, text: str) -> str:
 
 
 def as_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Make a table of a page; floats get four digits, and texts no markup.
+    """Make a table for a page; floats get four digits, and texts no markup.
 
-    A long one is shown when its number of rows is clicked.
+    A long table is shown when its number of rows is clicked.
     """
 
     def line(tag, cells):
@@ -148,7 +148,7 @@ def _attention(model, texts):
 def _first_of(texts):
     if len(texts) <= MOST_VIEWED:
         return ""
-    return f"<p>Of {len(texts)} texts these are the first {MOST_VIEWED}.</p>"
+    return f"<p>These are the first {MOST_VIEWED} of {len(texts)} texts.</p>"
 
 
 def _layers(model, texts):
@@ -221,46 +221,45 @@ SECTIONS = [
     ),
     Section(
         "Heads",
-        "What heads are there for, by where most of their attention goes: to a fixed "
-        "offset, to the rarest token, to special tokens; how sure they are, and how "
-        "different from each other. More texts say more.",
+        "The roles of heads, by where most of their attention goes: to a fixed "
+        "offset, to the rarest token, to special tokens; also how confident heads "
+        "are, and how different from each other. More texts give a clearer picture.",
         _roles,
     ),
     Section(
         "Layers",
         "How far each layer moves its input: distance and angle between the states "
-        "before it and after it, the mean over all tokens. Layers count from 0, as "
-        "above.",
+        "before and after it, averaged over all tokens. Layers count from 0, as above.",
         _layers,
     ),
     Section(
         "Likelihood",
-        "The logarithm of each token's probability, summed, and the exponential of "
-        "minus its mean. It is given all others of its text, or those before it if the "
-        "model reads from left to right.",
+        "The sum of the tokens' log-probabilities, and the exponential of the "
+        "negative mean. A token's probability is given all other tokens of its text, "
+        "or those before it if the model reads from left to right.",
         _likelihood,
     ),
     Section(
         "Saliency",
-        "What each token adds to the output, the one of the greatest class, where "
-        "there is nothing but masks at first: integrated gradients.",
+        "How much each token adds to the output of the greatest class, compared with "
+        "a text of masks: integrated gradients.",
         _saliency,
     ),
 ]
 
 
-# Of each word so many occurrences are listed, with so many words on either side.
+# Occurrences that are listed of each word, and words shown on either side.
 _OCCURRENCES, _WIDTH = 8, 8
-# So many sentences and examples are enough for what takes long.
+# Sentences and examples for computations that take long.
 _SENTENCES, _EXAMPLES = 300, 400
 _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 def words_section(words: Sequence[str]) -> Section:
-    """Make the section with words wherever they occur in the texts.
+    """Make the section with words in their contexts in the texts.
 
     Args:
-        words: list of str, in whatever case.
+        words: list of str, in upper or lower case.
 
     Returns:
         A `Section`, which names the words that don't occur.
@@ -271,7 +270,7 @@ def words_section(words: Sequence[str]) -> Section:
             return None
         asked = list(dict.fromkeys(map(str.casefold, words)))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the page says it
+            warnings.simplefilter("ignore")  # the page says so itself
             found = word_vectors(model, texts, asked)
         forms = set(map(str.casefold, found.words))
         missing = [word for word in asked if word not in forms]
@@ -287,14 +286,14 @@ def words_section(words: Sequence[str]) -> Section:
 
     return Section(
         "Words in context",
-        "Where the words occur, and which of these occurrences are the most alike for "
-        "the last layer; in the picture the two principal components of its states.",
+        "Where the words occur, and which occurrences are most similar in the last "
+        "layer. The picture shows the two principal components of its states.",
         make,
     )
 
 
 def _neighbours(found, word):
-    """Make a row for each occurrence of a word, with the two that are most like it."""
+    """Make a row for each occurrence of a word, with the two most similar ones."""
     for occurrence, number in enumerate(found.occurrences(word)[:_OCCURRENCES]):
         near = found.nearest_contexts(word, occurrence, 2, _WIDTH)
         cells = [cell for cosine, text in near for cell in (text, cosine)]
@@ -302,7 +301,7 @@ def _neighbours(found, word):
 
 
 def facts_section(facts: Any) -> Section:
-    """Make the section with facts that a model knows by heart.
+    """Make the section with facts that the model is asked for.
 
     Args:
         facts: see `keras_bertfam.analysis.cloze_facts`.
@@ -320,21 +319,22 @@ def facts_section(facts: Any) -> Section:
     return Section(
         "Facts",
         "How often a mask in a fact is filled with its object: as the most probable "
-        "word of all that are a single token, as one of the first ten, and, typed, as "
-        "the most probable of the relation's objects.",
+        "of all words that are a single token, as one of the first ten, and, typed, "
+        "as the most probable of the relation's objects.",
         make,
     )
 
 
 _PROBED = {
-    "linear": "How often a linear classifier of each layer's states, and of a mix of "
-    "all, is right about labels of words in sentences that it wasn't trained on.",
+    "linear": "How often a linear classifier of each layer's states, and of a mix "
+    "of all layers, predicts the correct labels of words in sentences "
+    "that it wasn't trained on.",
     "edge": "Micro F1 of small classifiers of spans, which see a mix of layers 0 to k, "
     "on sentences that they weren't trained on.",
 }
 _SELECTIVITY = (
-    "In the control task each word has a random label; what the real task has more "
-    "than it, the selectivity, isn't memory of words."
+    "In the control task each word has a random label. The selectivity is how much "
+    "better the real task is learned: that part isn't memory of words."
 )
 
 
@@ -382,15 +382,14 @@ def relations_section(sentences: Any, dependencies: Any) -> Section:
 
     return Section(
         "Syntax",
-        "How often the word that a head attends to most, from one side of a "
-        "dependency, is the other side: the best head beside the best fixed offset, in "
-        f"up to {_SENTENCES} sentences.",
+        "How often a head attends most from one side of a dependency to the other: "
+        f"the best head beside the best fixed offset, in up to {_SENTENCES} sentences.",
         make,
     )
 
 
 def labelled_sections(examples: Any) -> list[Section]:
-    """Make the sections that say how good a fine-tuned task is, and by which heads.
+    """Make the sections with a fine-tuned task's scores, and the heads it needs.
 
     Args:
         examples: `keras_bertfam.datasets.Examples` with labels.
@@ -434,13 +433,13 @@ def labelled_sections(examples: Any) -> list[Section]:
         ),
         Section(
             "Calibration",
-            "Whether the model is as often right as it says.",
+            "Whether the model's confidence agrees with how often it is correct.",
             confidence,
         ),
         Section(
             "Importance of heads",
-            "How much the loss depends on each head, and what it is on other examples "
-            f"without the least important ones. Of up to {_EXAMPLES} examples.",
+            "How much the loss depends on each head; and the loss on other examples "
+            f"without the least important heads. For up to {_EXAMPLES} examples.",
             importance,
         ),
     ]

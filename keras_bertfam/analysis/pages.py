@@ -1,4 +1,4 @@
-"""Pages of HTML that load nothing: all they need is in the one file."""
+"""Make pages of HTML that load nothing: a single file has everything."""
 
 import base64
 import hashlib
@@ -37,20 +37,20 @@ def page(
 ) -> str:
     """Make a page of HTML.
 
-    Nothing but the package's own scripts runs in it, whatever texts it shows, and
-    nothing is loaded: its policy names the digests of all files in `parts`.
+    Only the package's own scripts run in it, whatever texts it shows, and nothing is
+    loaded: the page's policy names the digests of all files in `parts`.
 
     Args:
         title: str, any text.
         body: str, HTML.
         styles: names of files in `parts`.
         scripts: names of files in `parts`, which run in this order.
-        data: what scripts read as JSON from the element `data`, or `None`.
+        data: data that scripts read as JSON from the element `data`, or `None`.
 
     Returns:
         str.
     """
-    # No "<" in JSON ends the element, or begins a comment in it.
+    # A "<" in JSON must not end the element or begin a comment.
     text = "" if data is None else json.dumps(data).replace("<", "\\u003c")
     element = f'<script type="application/json" id="data">{text}</script>'
     return _PAGE.substitute(
@@ -64,11 +64,11 @@ def page(
 
 
 def frame(page: str, title: str) -> str:
-    """Make an element of another page, which the page in it can't reach.
+    """Make a frame for another page; the framed page can't access the other one.
 
     Args:
-        page: str, what `page` gives.
-        title: str, what the frame is called for those who can't see it.
+        page: str, the result of `page`.
+        title: str, a name of the frame for those who can't see it.
 
     Returns:
         str, HTML of an `iframe`.

@@ -1,7 +1,7 @@
-"""Pictures of training and of its results; they need the `analysis` extra.
+"""Draw training and its results; this needs the `analysis` extra.
 
-Each gives a `matplotlib.figure.Figure` that belongs to no window, whatever backend
-`matplotlib` has: a notebook shows it, and `path` writes it.
+Each function returns a `matplotlib.figure.Figure` that belongs to no window, with any
+backend of `matplotlib`. A notebook shows it, and `path` writes it to a file.
 """
 
 import pathlib
@@ -15,7 +15,7 @@ from keras_bertfam.whole_files import written_aside
 
 __all__ = ["compare", "confusion", "history"]
 
-# What names of metrics that end like this are counted in.
+# Units of metrics, by the endings of their names.
 _UNITS = {
     "accuracy": "share that is right",
     "crossentropy": "nats",
@@ -29,17 +29,17 @@ MOST_IN_CELLS = 20
 def history(
     history: Any, path: Path | None = None, labels: Mapping[str, str] | None = None
 ) -> Any:
-    """Draw curves of what `fit()` has logged: a panel for each metric.
+    """Draw the logs of `fit()`: a panel with curves for each metric.
 
-    Training values are means over an epoch, during which the model changes; held-out
-    ones are those of the model at its end.
+    Training values are means over an epoch, while the model changes. Held-out values
+    are from the model at the epoch's end.
 
     Args:
         history: the `keras.callbacks.History` of `fit()`, or its dict.
-        path: where to write the picture, by the ending of its name (`.png`, `.svg`,
-            `.pdf`), or `None`.
-        labels: dict from names of metrics to what their axes say, or `None`. Known
-            ones say their units; the loss is named if a `History` is given.
+        path: file to write; its suffix (`.png`, `.svg`, `.pdf`) sets the format. Or
+            `None`.
+        labels: dict from names of metrics to labels of axes, or `None`. Known metrics
+            get their units as labels; the loss gets its name if a `History` is given.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -83,20 +83,20 @@ def history(
 def confusion(
     matrix: Any, label_names: Sequence[Any] | None = None, path: Path | None = None
 ) -> Any:
-    """Draw a confusion matrix: counts, and in colour the share of the true class.
+    """Draw a confusion matrix: counts, and as colour the share of the true class.
 
     Args:
-        matrix: int array `(classes, classes)`: how often the class of the row was
-            taken for that of the column, as scikit-learn has it. Up to 20 classes
-            have their counts in the cells.
-        label_names: list of what the classes are called, or `None` for numbers.
+        matrix: int array `(classes, classes)`: how often the row's class was predicted
+            as the column's, as in scikit-learn. With up to 20 classes, cells show their
+            counts.
+        label_names: list of the classes' names, or `None` for numbers.
         path: see `history`.
 
     Returns:
         A `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: for what isn't a square matrix with a name for each row.
+        ValueError: for a matrix that isn't square, or more or fewer names than rows.
         ImportError: without `matplotlib`.
 
     Example:
@@ -129,23 +129,23 @@ def compare(
     path: Path | None = None,
     axis_label: str | None = None,
 ) -> Any:
-    """Draw curves of several trainings: the mean over each one's runs, and the range.
+    """Draw curves of several trainings: for each, the mean and the range of its runs.
 
-    Where runs stopped at different epochs, mean and range are of those that went so
-    far.
+    If runs stopped at different epochs, mean and range are those of the runs that
+    reached the epoch.
 
     Args:
         runs: dict from names to lists of runs, such as one for each seed. A run is
             the `keras.callbacks.History` of `fit()`, its dict, or a list of values.
-        metric: str. Which values of a history are shown, such as `"val_accuracy"`.
+        metric: str. The values of a history to show, such as `"val_accuracy"`.
         path: see `history`.
-        axis_label: str, what the axis says; `None` for the metric's name and unit.
+        axis_label: str, the axis's label; `None` for the metric's name and unit.
 
     Returns:
         A `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: without runs, or for one without values of the metric.
+        ValueError: without runs, or for a run without values of the metric.
         ImportError: without `matplotlib`.
 
     Example:
@@ -172,7 +172,7 @@ def compare(
     usual = f"{_label(metric.removeprefix('val_'))}, {part}"
     axes.set(xlabel="epoch", ylabel=axis_label or usual)
     if any(len(rows) > 1 for rows in curves.values()):
-        axes.set_title("bands: least to greatest of the runs", fontsize="medium")
+        axes.set_title("bands: least to greatest value of the runs", fontsize="medium")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend()
     return written(figure, path)
@@ -190,8 +190,8 @@ def draw_confusion(axes: Any, matrix: np.ndarray, names: Sequence[Any]) -> None:
     axes.figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.8)
     if len(names) > MOST_IN_CELLS:
         return
-    # A digit is about 0.6 of its size wide, and a panel has labels and a bar of colours
-    # beside its cells.
+    # A digit's width is about 0.6 of its size. Beside its cells a panel has labels and
+    # a bar of colours.
     longest = max(len(f"{count:,}") for count in matrix.ravel())
     cell = 72 * 0.55 * side_of(matrix) / len(names)
     size = min(10.0, 0.85 * cell / (0.6 * longest))
@@ -215,7 +215,7 @@ def _logs(history):
 
 
 def _curves(name, given, metric):
-    """Stack the values of some runs, `(runs, epochs)`, masked where one has stopped."""
+    """Stack the values of runs, `(runs, epochs)`, masked after a run's end."""
     if isinstance(given, (str, Mapping)) or not np.iterable(given):
         raise ValueError(
             f"`runs` must have a list of runs for each name. Received for {name!r}: "
@@ -250,7 +250,7 @@ def _values(name, run, metric):
 
 
 def _loss_label(history):
-    """Name the loss, if a `History` tells it."""
+    """Name the loss, if it is known from a `History`."""
     loss = getattr(getattr(history, "model", None), "loss", None)
     name = loss if isinstance(loss, str) else getattr(loss, "name", None)
     return f"loss: {_label(name)}" if name else "loss"
@@ -272,7 +272,7 @@ def legend_beside(axes: Any) -> None:
 
 
 def side_of(matrix: np.ndarray) -> float:
-    """Tell how wide, in inches, a panel with a row for each class is."""
+    """Give the width, in inches, of a panel with a row for each class."""
     return min(5 + 0.3 * max(0, len(matrix) - 4), 16)
 
 
@@ -288,7 +288,7 @@ def new_figure(panels: int, side: float = 5.0) -> tuple[Any, list[Any]]:
         ) from error
 
     class Plain(Figure):
-        """Make a figure whose texts aren't taken for mathematics, whatever draws it."""
+        """Make a figure that never reads its texts as mathematics."""
 
         def draw(self, renderer):
             for text in self.findobj(Text):
@@ -307,7 +307,7 @@ def new_figure(panels: int, side: float = 5.0) -> tuple[Any, list[Any]]:
 
 
 def written(figure: Any, path: Path | None) -> Any:
-    """Write a figure under its whole name once it is complete, and give it back."""
+    """Write a figure, which appears under its name once complete; return it."""
     if path is not None:
         ending = pathlib.Path(path).suffix[1:].lower() or "png"
         with written_aside(path) as part:

@@ -1,4 +1,4 @@
-"""Whether classifiers are as often right as they say."""
+"""Compare classifiers' confidence with how often they are correct."""
 
 from typing import Any
 
@@ -11,25 +11,25 @@ from keras_bertfam.types import Path
 
 @checked
 def calibration(probabilities: Any, y_true: Any, bins: int = 10) -> dict[str, Any]:
-    """Measure how far a classifier's confidence is from how often it is right.
+    """Measure how far a classifier's confidence is from its accuracy.
 
-    The confidence is the greatest probability of an example. Examples are put into
-    bins of equal width by it.
+    An example's confidence is its greatest probability. By confidence, examples are put
+    into bins of equal width.
 
     Args:
-        probabilities: float array `(examples, classes)`, or `(examples,)`, that of
-            class 1 of two.
-        y_true: int array `(examples,)`, the numbers of the right classes.
+        probabilities: float array `(examples, classes)`; or `(examples,)`, the
+            probabilities of class 1 of two.
+        y_true: int array `(examples,)`, the numbers of the true classes.
         bins: int.
 
     Returns:
         Dict of `error`, the expected calibration error: the mean over the examples of
         the distance between their bin's accuracy and mean confidence; `greatest`, the
-        greatest distance; and float arrays `(bins,)`, `nan` for bins without an
-        example: `confidence` and `accuracy`, and `counts`, of ints.
+        greatest of these distances; `confidence` and `accuracy`, float arrays
+        `(bins,)`, `nan` for empty bins; and `counts`, an int array `(bins,)`.
 
     Raises:
-        ValueError: for what isn't probabilities, or labels of other classes.
+        ValueError: for values that aren't probabilities, or labels of other classes.
 
     Example:
 
@@ -45,7 +45,7 @@ def calibration(probabilities: Any, y_true: Any, bins: int = 10) -> dict[str, An
         raise ValueError(f"`bins` must be at least 1. Received: {bins}.")
     confidence = probabilities.max(axis=1)
     right = probabilities.argmax(axis=1) == y_true
-    # A bin has its upper edge, as in the paper.
+    # A bin includes its upper edge, as in the paper.
     places = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
     counts = np.bincount(places, minlength=bins)
     share = np.where(counts, counts, np.nan)
@@ -69,8 +69,8 @@ def plot_calibration(
 
     Args:
         probabilities, y_true, bins: see `calibration`.
-        path: where to write the picture, by the ending of its name (`.png`, `.svg`,
-            `.pdf`), or `None`.
+        path: file to write; its suffix (`.png`, `.svg`, `.pdf`) sets the format. Or
+            `None`.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -97,7 +97,7 @@ def plot_calibration(
 
 
 def draw_calibration(axes: Any, found: dict[str, Any]) -> None:
-    """Draw what `calibration` gives on axes of `matplotlib`."""
+    """Draw the result of `calibration` on axes of `matplotlib`."""
     bins = len(found["counts"])
     edges = (np.arange(bins) + 0.5) / bins
     axes.bar(edges, found["accuracy"], width=1 / bins, edgecolor="white", alpha=0.7)
@@ -114,7 +114,7 @@ def _checked(probabilities, y_true):
     if probabilities.ndim == 1:
         probabilities = np.stack([1 - probabilities, probabilities], axis=1)
     shares = probabilities.ndim == 2 and probabilities.size > 0
-    # Sums of float16 probabilities are off by more than those of float32.
+    # Sums of float16 probabilities have larger errors than those of float32.
     shares = shares and bool((probabilities >= 0).all())
     if not shares or np.abs(probabilities.sum(axis=-1) - 1).max() > 1e-2:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""How good a model is on labelled examples, and where it is worst."""
+"""Report how good a model is on labelled examples, and where it is worst."""
 
 import dataclasses
 import html
@@ -14,26 +14,26 @@ from keras_bertfam.metrics import compute_metrics, squad_scores
 from keras_bertfam.metrics.scores import METRICS
 from keras_bertfam.types import Path
 
-# Texts are cut to this where they have to fit on a line.
+# Texts that must fit on a line are cut to this length.
 _WIDTH = 60
-# Characters of a line, and the least of a column that is cut.
+# Characters of a line, and the least width of a column that is cut.
 _LINE, _LEAST = 100, 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Report:
-    """What `report()` of the fine-tuning tasks gives. As a string it is a text.
+    """Holds the result of `report()` of fine-tuning tasks. As a string it is a text.
 
     Attributes:
         title: str.
         scores: dict from names to floats.
         classes: dict from the name or number of each class to a dict of its
-            `precision`, `recall` and `f1`, floats, and `support`, how many examples
-            it has; `None` where labels aren't classes.
-        confusion: int array `(classes, classes)`, rows true, columns predicted; or
-            `None`, also where examples have several classes.
-        errors: list of dicts, the worst first: the texts, `true` and `predicted`,
-            and how bad it is.
+            `precision`, `recall` and `f1`, floats, and `support`, the number of its
+            examples; `None` if labels aren't classes.
+        confusion: int array `(classes, classes)`, rows true, columns predicted. `None`
+            without classes, or if examples have several.
+        errors: list of dicts, the worst first: the texts, `true` and `predicted`, and a
+            measure of the error.
         pairs: float array `(examples, 2)` of true and predicted numbers, or `None`.
 
     Example:
@@ -64,7 +64,7 @@ class Report:
     def to_markdown(self) -> str:
         """Write the report as Markdown, the texts of errors in full.
 
-        Of more than 20 classes it has the most frequent confusions, as the text has.
+        For more than 20 classes it has the most frequent confusions, as the text has.
         """
         parts = [f"## {_escaped(self.title)}"]
         for title, table in self.tables().items():
@@ -74,11 +74,11 @@ class Report:
     def plot(self, path: Path | None = None) -> Any:
         """Draw the report as one picture: confusion matrix and scores of each class.
 
-        Of numbers, what is predicted over what is true; of answers, the scores.
+        For numbers it draws predicted over true values; for answers, the scores.
 
         Args:
-            path: where to write it, by the ending of its name (`.png`, `.svg`,
-                `.pdf`), or `None`.
+            path: file to write; its suffix (`.png`, `.svg`, `.pdf`) sets the format. Or
+                `None`.
 
         Returns:
             A `matplotlib.figure.Figure`.
@@ -143,20 +143,20 @@ def class_report(
     worst: int | None,
     scores: dict[str, float] | None = None,
 ) -> Report:
-    """Report on examples with a class each.
+    """Report on examples with one class each.
 
     Args:
         title: str.
         texts: dict from names to lists of texts, one for each example.
-        y_true: int array `(examples,)`, the numbers of the right classes.
+        y_true: int array `(examples,)`, the numbers of the true classes.
         probabilities: float array `(examples, classes)`.
         label_names: list of the names of the classes, or `None` for numbers.
-        worst: int. How many errors it has at most; `None` for all.
+        worst: int. The most errors that are listed; `None` for all.
         scores: dict of further scores, or `None`.
 
     Returns:
-        A `Report`. Its errors are the wrong predictions, by the probability of what
-        is right, the least probable first.
+        A `Report`. Its errors are the wrong predictions; those with the least
+        probability of the true class come first.
 
     Raises:
         ImportError: without scikit-learn, which the `evaluation` extra has.
@@ -203,16 +203,16 @@ def label_set_report(
     label_names: Sequence[Any] | None,
     worst: int | None,
 ) -> Report:
-    """Make the report of examples with any number of classes, as `class_report`.
+    """Report on examples with any number of classes, as `class_report` does.
 
     Args:
         title, texts, label_names, worst: see `class_report`.
         y_true: bool array `(examples, classes)`.
-        probabilities: float array of that shape. A class is predicted from .5 on.
+        probabilities: float array of that shape. Classes of at least .5 are predicted.
 
     Returns:
-        A `Report`. Its errors are the examples with a class too many or too few, by
-        the mean of their classes' cross-entropies, the worst first.
+        A `Report`. Its errors are the examples with classes too many or too few, those
+        with the greatest mean cross-entropy of classes first.
 
     Raises:
         ImportError: without scikit-learn, which the `evaluation` extra has.
@@ -263,10 +263,10 @@ def number_report(
     y_pred: Any,
     worst: int | None,
 ) -> Report:
-    """Report on examples with a number each, as `class_report`.
+    """Report on examples with a number each, as `class_report` does.
 
     Returns:
-        A `Report`. Its errors are the examples with the greatest ones.
+        A `Report`. Its errors are the examples with the greatest differences.
 
     Raises:
         ImportError: without SciPy, which the `evaluation` extra has.
@@ -301,12 +301,12 @@ def answer_report(
 
     Args:
         title, texts, worst: see `class_report`.
-        y: list of SQuAD's dicts with a list `text`.
-        answers: what `SpanQuestionAnswering.predict` gives.
+        y: list of dicts as in SQuAD, with a list `text`.
+        answers: result of `SpanQuestionAnswering.predict`.
 
     Returns:
-        A `Report`. Its errors are the answers of the least F1, of equal ones the
-        most probable first.
+        A `Report`. Its errors are the answers with the least F1; of equal ones, the
+        most probable come first.
     """
     predicted = [answer["text"] for answer in answers]
     f1 = [squad_scores([y[k]], [text])["f1"] for k, text in enumerate(predicted)]
@@ -329,7 +329,7 @@ def answer_report(
 
 
 def _by_class(names, shares):
-    """Make rows of a table of scikit-learn's scores of each class."""
+    """Make rows of a table from scikit-learn's scores of each class."""
     columns = ("precision", "recall", "f1", "support")
     return {
         name: dict(zip(columns, [*map(float, row[:3]), int(row[3])], strict=True))
@@ -339,13 +339,13 @@ def _by_class(names, shares):
 
 def _scores(kinds, y_true, y_pred):
     with warnings.catch_warnings():
-        # scikit-learn's advice where one class is all there is.
+        # scikit-learn's advice if there is only one class.
         warnings.filterwarnings("ignore", "A single label was found")
         return compute_metrics(kinds, y_true, y_pred)
 
 
 def _once(errors, texts):
-    """Keep one error of each text, where it comes first."""
+    """Keep the first error of each text."""
     found: dict[str, Any] = {}
     for error in errors:
         found.setdefault(repr([error[name] for name in texts]), error)
@@ -353,7 +353,7 @@ def _once(errors, texts):
 
 
 def _worst_first(losses):
-    """Order numbers of examples by their losses; what isn't finite is the worst."""
+    """Sort examples by their losses; losses that aren't finite are the worst."""
     losses = np.where(np.isfinite(losses), losses, np.inf)
     return np.argsort(-losses, kind="stable").tolist()
 
@@ -381,7 +381,7 @@ def _cell(value):
 def as_text(columns, rows):
     cells = [[*map(_cell, row)] for row in (columns, *rows)]
     widest = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    # Texts share what numbers leave of a line.
+    # Texts share the room that numbers leave on a line.
     most = next(
         (
             width
@@ -405,6 +405,6 @@ def _as_markdown(columns, rows):
 
 
 def _escaped(text):
-    """Escape what Markdown, or a table of it, would read as markup."""
+    """Escape characters that Markdown or its tables would read as markup."""
     text = html.escape(text, quote=False)
     return re.sub(r"[\\`*\[\]|~]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)

@@ -1,4 +1,4 @@
-"""Which tokens an answer of a fine-tuned task comes from."""
+"""Find the tokens from which a fine-tuned task's answer comes."""
 
 import contextlib
 import dataclasses
@@ -23,16 +23,18 @@ _BASELINES = ("mask", "pad", "zero")
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Saliency:
-    """How much each token of an example adds to an output.
+    """Hold how much each token of an example adds to an output.
 
     Attributes:
         tokens: list of strings, without padding.
-        scores: float array `(tokens,)`; above 0 where a token makes the output greater.
-        target: which output: a tuple of ints, its place, or `None` for a function.
+        scores: float array `(tokens,)`, above 0 for tokens that make the output
+            greater.
+        target: the output's place, a tuple of ints, or `None` for a function.
         output: float, the output.
-        baseline_output: float, that of the baseline. What `scores` add up to is the
-            difference of the two, but for what the steps leave out.
-        name: str, what the task calls that output, such as a class; or `None`.
+        baseline_output: float, the output for the baseline. `scores` add up to the
+            difference of the two outputs, except for the error of a finite number of
+            steps.
+        name: str, the task's name for the output, such as a class; or `None`.
 
     Example:
 
@@ -52,7 +54,9 @@ class Saliency:
 
     @property
     def error(self) -> float:
-        """How far the sum of the scores is from the difference of the outputs."""
+        """float: how far the sum of the scores is from the difference of the
+        outputs.
+        """
         return float(self.scores.sum() - (self.output - self.baseline_output))
 
     def __repr__(self) -> str:
@@ -63,8 +67,8 @@ class Saliency:
         """Draw a bar for each token.
 
         Args:
-            path: where to write the picture, by the ending of its name (`.png`,
-                `.svg`, `.pdf`), or `None`.
+            path: file to write; its suffix (`.png`, `.svg`, `.pdf`) sets the format. Or
+                `None`.
 
         Returns:
             A `matplotlib.figure.Figure`.
@@ -94,29 +98,29 @@ def token_saliency(
     baseline: str = "mask",
     batch_size: int = 32,
 ) -> list[Saliency]:
-    """Compute what each token adds to an output, by integrated gradients.
+    """Compute how much each token adds to an output, by integrated gradients.
 
-    Gradients by the embeddings of the tokens are taken along the straight line from a
-    text without content to the text, and multiplied with what changes. Special tokens,
-    positions and segments are the same all the way.
+    Gradients with respect to the tokens' embeddings are averaged along the straight
+    line from a text without content to the text, and multiplied by the change of the
+    embeddings. Special tokens, positions and segments don't change along the line.
 
     Args:
         task: a fine-tuning task.
-        x: what its `predict()` takes, a batch; or a dict of preprocessed rows.
-        target: which of the outputs that calling the task gives for an example:
+        x: inputs of the task's `predict()`, a batch; or a dict of preprocessed rows.
+        target: the output to explain, among those that calling the task gives:
 
             - an int or the name of a class, for classifiers of texts and choices;
             - `(word, class)` of a `TokenClassifier`; `(word,)` is its greatest one;
             - `("start_logits", place)`, or another name of a dict of outputs;
             - a function of the task's outputs that gives a tensor `(rows,)`;
             - `None`: the greatest one, or a regressor's only one.
-        steps: int. Points on the line, those of Gauss and Legendre.
-        baseline: what stands for a text without content: `"mask"` and `"pad"`, that
-            token in place of each; `"zero"`, embeddings of zeros.
-        batch_size: int. Rows at a time.
+        steps: int. Number of points on the line, by Gauss-Legendre quadrature.
+        baseline: the text without content: `"mask"` or `"pad"` puts that token in place
+            of each; `"zero"` has embeddings of zeros.
+        batch_size: int. Rows in a batch.
 
     Returns:
-        A `Saliency` for each example, and of questions for each of their windows.
+        A `Saliency` for each example; for questions, one for each of their windows.
 
     Raises:
         ValueError: for a task without a preprocessor, an unknown `baseline`, or a
@@ -138,7 +142,7 @@ def token_saliency(
     preprocessed = isinstance(x, dict) and "token_ids" in x
     if not preprocessed and not hasattr(task.preprocessor, "as_tensors"):
         raise ValueError(
-            "`task` must be one to fine-tune, whose outputs are of a text. Received: a "
+            "`task` must be a fine-tuning task with outputs for a text. Received: a "
             f"{type(task).__name__}."
         )
     if baseline not in _BASELINES:
@@ -155,7 +159,7 @@ def token_saliency(
 
 
 class _Line:
-    """The line from a baseline to an example, in the space of token embeddings."""
+    """Compute along the line from a baseline's embeddings to an example's."""
 
     def __init__(self, task, target, baseline, steps, batch_size):
         self.task, self.target, self.batch_size = task, target, batch_size
@@ -175,7 +179,7 @@ class _Line:
         self.embedding = task.backbone.token_embedding
         self.first = None
         if not reads_rows(task):
-            # The text is read on both sides, the decoder's after its start token.
+            # The text is read on both sides; the decoder's has a start token before it.
             ids = np.array([task.backbone.record.start_token_ids], "int32")
             self.first = ops.cast(self.embedding(ids), "float32")
         nodes, weights = np.polynomial.legendre.leggauss(steps)
@@ -213,7 +217,7 @@ class _Line:
         )
 
     def _called(self, place):
-        """Name an output as the task does: by its class, or by its key."""
+        """Name an output as the task does: by its class or its key."""
         names = getattr(self.task, "label_names", None)
         if names is not None and place:
             return str(names[place[-1]])
@@ -221,7 +225,7 @@ class _Line:
         return self.name if not classes or not place else f"class {place[-1]}"
 
     def _chosen(self, row):
-        """Find the output that is meant, and make an array with a 1 there."""
+        """Find the target's output, and make an array with a 1 in its place."""
         if callable(self.target):
             return None, np.zeros(0, "float32")
         given = _outputs(self.task, _repeated(row, 1))
@@ -257,10 +261,10 @@ class _Line:
 
 @contextlib.contextmanager
 def _embedded_as(layer: Any, states: Tensor, first: Tensor | None) -> Iterator[None]:
-    """Have a layer give some states, whatever tokens it is given, within the context.
+    """Let a layer return given states, whatever its inputs, within this context.
 
-    With `first`, float `(1, 1, width)`, the second call gives this and the states
-    before the last one: it is that of a decoder.
+    With `first`, float `(1, 1, width)`, the second call, a decoder's, returns it
+    followed by all states except the last.
     """
     calls = itertools.count()
 
@@ -271,7 +275,7 @@ def _embedded_as(layer: Any, states: Tensor, first: Tensor | None) -> Iterator[N
             found = ops.concatenate([begin, found[:, :-1]], axis=1)
         return ops.cast(found, layer.compute_dtype)
 
-    names = ("call", "quantized_call")  # the second of quantised layers
+    names = ("call", "quantized_call")  # quantised layers use the second method
     for name in names:
         object.__setattr__(layer, name, call)
     try:
@@ -282,12 +286,12 @@ def _embedded_as(layer: Any, states: Tensor, first: Tensor | None) -> Iterator[N
 
 
 def _rows(preprocessor, x):
-    """Make rows of tokens of texts, a dict of arrays."""
+    """Make rows of tokens from texts, a dict of arrays."""
     rows = x if isinstance(x, dict) and "token_ids" in x else None
     if rows is None:
         texts = refuse_single(preprocessor.as_tensors(x), preprocessor.single_rank)
         rows = preprocessor.encode(texts)
-    # With `start_mask` the output is spans, which have no gradient.
+    # With `start_mask` the outputs would be spans, which have no gradient.
     return {k: np.asarray(value) for k, value in rows.items() if k != "start_mask"}
 
 
@@ -297,7 +301,7 @@ def _repeated(row, count):
 
 @without_gradients
 def _outputs(task, rows):
-    """Compute the outputs of a single row, arrays without the batch's axis."""
+    """Compute the outputs of a single row, as arrays without the batch axis."""
     outputs = task(rows, training=False)
     if isinstance(outputs, dict):
         return {k: ops.convert_to_numpy(value)[0] for k, value in outputs.items()}
@@ -305,7 +309,7 @@ def _outputs(task, rows):
 
 
 def _place(task, outputs, target):
-    """Find the output that a target means: a name or `None`, and a tuple of indices."""
+    """Find a target's output: a name or `None`, and a tuple of indices."""
     names = getattr(task, "label_names", None)
     if isinstance(target, str) and names is not None and target in names:
         target = list(names).index(target)

@@ -1,4 +1,4 @@
-"""Static vectors of words, the same wherever a word stands: read, or trained."""
+"""Read or train static vectors of words, the same in every context."""
 
 import collections
 import gzip
@@ -15,11 +15,10 @@ from keras_bertfam.analysis.word_states import words_of
 from keras_bertfam.arguments import check_number, checked
 from keras_bertfam.types import Path
 
-_FASTTEXT = struct.pack("<i", 793712314)  # what Facebook's own files begin with
-_ROWS = 256  # of cosines with all words at once
-# gensim leaves out in silence what a text has beyond so many words.
+_FASTTEXT = struct.pack("<i", 793712314)  # Facebook's own files begin with this number
+_ROWS = 256  # words of a text that gensim reads; it drops the rest silently.
 _MOST_WORDS = 10_000
-# What gensim and gzip raise for a file that is cut off or changed.
+# Errors that gensim and gzip raise for a truncated or changed file.
 _DAMAGED = (
     *(ArithmeticError, AssertionError, EOFError, LookupError),
     *(gzip.BadGzipFile, zlib.error),
@@ -28,27 +27,28 @@ _DAMAGED = (
 
 @checked
 def read_static_vectors(path: Path, limit: int | None = None) -> Any:
-    """Read vectors of words that GloVe, word2vec or fastText wrote.
+    """Read vectors of words from files of GloVe, word2vec or fastText.
 
-    The file says which it is: GloVe's text has a word and its numbers on each line,
-    that of word2vec and fastText (`.vec`) a line before with their counts, and there
-    are the binary files of word2vec and of fastText (`.bin`). All may be compressed by
-    gzip, their names ending in `.gz`.
+    The format is recognised from the file. GloVe's text has a word and its numbers on
+    each line. Text of word2vec and fastText (`.vec`) begins with a line of counts.
+    word2vec and fastText (`.bin`) also have binary files. All may be compressed by
+    gzip, with names that end in `.gz`.
 
     Args:
         path: str or path of the file.
-        limit: int. Only the first words, which in published files are the most
-            frequent; `None` for all. fastText's binary files have no such part.
+        limit: int. The most words to read, the first ones, which in published files are
+            the most frequent; `None` for all. It isn't possible for fastText's binary
+            files.
 
     Returns:
         A `gensim.models.KeyedVectors`: `most_similar("play")` gives neighbours,
-        `["play"]` a float32 array `(dim,)`. Of fastText's binary files one that knows
-        vectors of all words, by their parts.
+        `["play"]` a float32 array `(dim,)`. For fastText's binary files it has vectors
+        for every word, made from the word's parts.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: for a file that is none of these or is damaged, and for `limit` of a
-            binary file of fastText.
+        ValueError: for a file in another format or a damaged file, and for `limit` with
+            a binary file of fastText.
         ImportError: without gensim, which the `vectors` extra has.
 
     Example:
@@ -115,7 +115,7 @@ def _opened(path):
 
 
 def _counts(line):
-    """Give the numbers of words and of dimensions, if a file's first line has them."""
+    """Give the numbers of words and dimensions, if a file's first line has them."""
     parts = line.split()
     return [*map(int, parts)] if len(parts) == 2 and line[:1].isdigit() else None
 
@@ -128,8 +128,8 @@ def _is_text(line, dim):
 
 
 def _parts(line, dim):
-    """Split a line into a word, in which there may be spaces, and its numbers."""
-    # word2vec cuts long words, within a character as well.
+    """Split a line into a word, which may contain spaces, and its numbers."""
+    # word2vec cuts long words, even within a character.
     word, *numbers = line.decode(errors="replace").rstrip(" \n\r").rsplit(" ", dim)
     return word, np.array(numbers, "float32")
 
@@ -152,7 +152,7 @@ def _read_text(path, counts, limit):
                 raise ValueError(
                     f"Vector {number} must have {dim or 'some'} finite numbers."
                 )
-            # Published files have some words twice; the first are the more frequent.
+            # Published files have some words twice; the first one is the more frequent.
             found.setdefault(word, numbers)
     if limit is None and counts is not None and number + 1 != counts[0]:
         raise EOFError(f"{counts[0]} vectors must be there. Received: {number + 1}.")
@@ -176,26 +176,26 @@ def train_static_vectors(
 ) -> Any:
     """Train vectors of words on documents: skip-gram with negative sampling.
 
-    Of words that are more than a thousandth of the text, occurrences are left out at
-    random, the more the more frequent they are.
+    Occurrences of words that make up more than a thousandth of the text are left out at
+    random; the more frequent a word, the more of them.
 
     Args:
-        documents: list of str, split into words as `word_vectors` does, or of lists of
+        documents: list of str, split into words as by `word_vectors`, or of lists of
             words.
         dim: int. The width of a vector.
-        window: int. Up to so many words on either side are predicted.
+        window: int. The most words on either side that are predicted.
         min_frequency: int. Rarer words have no vector.
-        num_negatives: int. Wrong words for a right one.
+        num_negatives: int. Number of wrong words for each correct one.
         epochs: int.
-        learning_rate: float, which falls linearly.
-        match_case: bool. Whether `Bank` is another word than `bank`.
-        seed: int. The same gives the same vectors.
+        learning_rate: float. It falls linearly.
+        match_case: bool. Whether `Bank` and `bank` are different words.
+        seed: int. The same seed gives the same vectors.
 
     Returns:
         A `gensim.models.KeyedVectors`, see `read_static_vectors`.
 
     Raises:
-        ValueError: if no word is frequent enough, and for a number out of its range.
+        ValueError: if no word is frequent enough, or for a number out of its range.
         ImportError: without gensim, which the `vectors` extra has.
 
     Example:
@@ -207,7 +207,7 @@ def train_static_vectors(
     ```
 
     Reference: [Mikolov et al., 2013](https://arxiv.org/abs/1310.4546), section 2.2; its
-    released code for what is by default.
+    released code for the defaults.
     """
     _need_gensim()
     from gensim.models import Word2Vec
@@ -225,10 +225,10 @@ def train_static_vectors(
     most = max(counts.values(), default=0)
     if most < max(min_frequency, 1):
         raise ValueError(
-            f"`documents` must have a word at least {max(min_frequency, 1)} times, see "
-            f"`min_frequency`. Received: at most {most} times."
+            f"`documents` must have some word at least {max(min_frequency, 1)} times, "
+            f"see `min_frequency`. Received: at most {most} times."
         )
-    # One thread, as the order of updates differs with several.
+    # With several threads the order of updates would vary.
     trained = Word2Vec(
         parts,
         vector_size=dim,
@@ -251,19 +251,20 @@ def similar_words(
     top_k: int = 10,
     least: float = 0.0,
 ) -> dict[str, list[str]]:
-    """List the words whose vectors are most like each word's, by their cosine.
+    """List the words whose vectors are most similar to each word's, by the cosine.
 
     Args:
         vectors: `gensim.models.KeyedVectors`, see `read_static_vectors` and
             `train_static_vectors`.
-        words: words to list others for, or `None` for all that have vectors. Words
+        words: words for which to list others, or `None` for all with vectors. Words
             without a vector are left out.
         top_k: int. The most words for each.
         least: float. The least cosine.
 
     Returns:
-        Dict from words to lists of words, the most similar first; `similar_words` of
-        `MaskedLMPreprocessor`, for MacBERT. Words without similar ones are left out.
+        Dict from words to lists of words, the most similar first. It is the argument
+        `similar_words` of `MaskedLMPreprocessor`, for MacBERT. Words without similar
+        ones are left out.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Vectors of words, for what is computed with them elsewhere."""
+"""Compute vectors of words from hidden states."""
 
 import functools
 import re
@@ -25,7 +25,7 @@ POOLED = {
     "max": lambda states, starts, sizes: np.maximum.reduceat(states, starts),
     "mean": lambda states, starts, sizes: np.add.reduceat(states, starts) / sizes,
 }
-PIECES = "pieces"  # tokens as they are, which probes of spans ask for
+PIECES = "pieces"  # tokens aren't combined; probes of spans ask for this
 _COMBINED = {
     "concat": lambda states: ops.concatenate(states, axis=-1),
     "mean": lambda states: ops.mean(ops.stack(states), axis=0),
@@ -46,7 +46,7 @@ def embed_words(
 ) -> list[tuple[list[str], np.ndarray]]:
     """Compute a vector for each word of sentences from a model's hidden states.
 
-    Rows are as long as the backbone reads, 512 tokens at most. A sentence of more
+    Rows are as long as the backbone's positions, 512 tokens at most. A longer sentence
     is embedded in parts, which don't see each other, as `TokenClassifier.tag` labels
     it. A word of which the tokenizer leaves nothing becomes a mask token.
 
@@ -54,26 +54,27 @@ def embed_words(
         model: a backbone, or a task with any head.
         sentences: list of str, split at white space and punctuation, or of lists of
             words.
-        layers: ints, whose states are taken: 0 is what the embeddings give, 1 the
-            first block, -1 the last one. In the paper's comparison the last four,
-            `(-4, -3, -2, -1)`, concatenated were the best.
-        pool: how the states of a word's tokens become one: `"mean"`, `"max"`, or
-            `"first"`, that of its first token.
-        combine: how the layers become one vector: `"concat"`, `"mean"`, `"sum"`, or
-            a scalar mix: a weight for each of `layers`, such as those that
-            `keras_bertfam.analysis.probe` has learned.
+        layers: ints, the layers whose states are used: 0 is the output of the
+            embeddings, 1 that of the first block, -1 that of the last one. In the
+            paper's comparison the last four concatenated, `(-4, -3, -2, -1)`, were the
+            best.
+        pool: how the states of a word's tokens become one vector: `"mean"`, `"max"`, or
+            `"first"`, the state of its first token.
+        combine: how the layers become one vector: `"concat"`, `"mean"`, `"sum"`, or a
+            scalar mix: a list with a weight for each of `layers`, for example weights
+            that `keras_bertfam.analysis.probe` has learned.
         tokenizer: for a model without a preprocessor, or in place of its tokenizer.
         batch_size: int. Rows at a time.
 
     Returns:
         For each sentence a tuple of its words, a list of str, and their vectors, a
-        float32 array `(words, width)`: `hidden_dim`, times the number of layers if
-        they are concatenated.
+        float32 array `(words, width)`. `width` is `hidden_dim`, times the number of
+        layers if they are concatenated.
 
     Raises:
-        ValueError: for what isn't sentences of words, a word of more tokens than a
-            row, layers that the model doesn't have, an unknown `pool` or `combine`,
-            or without a tokenizer.
+        ValueError: for inputs that aren't sentences, a word with more tokens than a
+            row, layers that the model doesn't have, an unknown `pool` or `combine`, or
+            without a tokenizer.
 
     Example:
 
@@ -98,10 +99,10 @@ def embed_words(
 
 
 def tokenizer_of(model: Model, tokenizer: Tokenizer | None) -> Tokenizer:
-    """Give the tokenizer that is passed, or that of a task's preprocessor.
+    """Give the given tokenizer, or else that of the task's preprocessor.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if there is no tokenizer.
     """
     if tokenizer is None:
         given = getattr(model, "preprocessor", None)
@@ -115,32 +116,32 @@ def tokenizer_of(model: Model, tokenizer: Tokenizer | None) -> Tokenizer:
 
 
 def reads_rows(model: Model) -> bool:
-    """Tell whether a model's backbone reads single rows of tokens, not two sides."""
+    """Tell whether a model's backbone reads single rows of tokens."""
     backbone = getattr(model, "backbone", model)
     return "token_ids" in getattr(backbone, "input_names", ())
 
 
 class WordRows:
-    """Sentences of words as the rows that a model reads.
+    """Make the rows that a model reads from sentences of words.
 
     Args:
         model, sentences, tokenizer: see `embed_words`.
 
     Attributes:
         backbone: the model's.
-        tokenizer: the one that is used.
+        tokenizer: the tokenizer that is used.
         sequence_length: int. The most tokens of a row.
         words: list of lists of words, one for each sentence.
         parts: list of lists of words, each of which fits into a row.
-        owners: list of the numbers of the sentences that the parts are of.
-        first: int. Where the first token of a row is that isn't special.
+        owners: list with the number of each part's sentence.
+        first: int. The position of the first token of a row that isn't special.
         special: int. How many tokens of a row are special.
     """
 
     def __init__(self, model: Model, sentences: Any, tokenizer: Tokenizer) -> None:
         tokenizer = tokenizer_of(model, tokenizer)
         backbone: Model = getattr(model, "backbone", model)
-        # Of two sides, the one that reads.
+        # For an encoder-decoder, the encoder.
         self.backbone = backbone if reads_rows(backbone) else backbone.encoder
         self.tokenizer = tokenizer
         self.words = words_of(sentences)
@@ -149,7 +150,7 @@ class WordRows:
         given = getattr(model, "preprocessor", None)
         layout = get_layout(getattr(given, "layout", None), tokenizer)
         needed = tokenizer.vocabulary_size() + len(layout.new_tokens)
-        if self.backbone.vocabulary_size < needed:  # it wasn't fine-tuned
+        if self.backbone.vocabulary_size < needed:  # models that weren't fine-tuned
             layout = BARE
         self._preprocessor = TokenClassifierPreprocessor(
             tokenizer, self.sequence_length, layout=layout.name
@@ -169,9 +170,9 @@ class WordRows:
 
     @functools.cached_property
     def word_starts(self) -> np.ndarray:
-        """Where words begin among the tokens of all of them.
+        """Where words begin among the tokens of all parts.
 
-        int array `(words + 1,)`, the number of tokens last.
+        int array `(words + 1,)`; the last number is that of all tokens.
         """
         found, done, parts = [], 0, iter(self.parts)
         for batch in self.batches(_LONGEST_ROW):
@@ -187,7 +188,7 @@ class WordRows:
         """Yield for each part its sentence's number and the vectors of its words.
 
         Args:
-            states_of: the layers that they are made of.
+            states_of: `LayerStates` that computes them.
             pool: see `embed_words`; or `"pieces"` for the vectors of all tokens.
             batch_size: see `embed_words`.
         """
@@ -209,7 +210,7 @@ class WordRows:
 
 
 class LayerStates(keras.Model):
-    """Some hidden states of a backbone as one, computed without gradients.
+    """Combine hidden states of a backbone, without gradients.
 
     Args:
         backbone: a backbone.
@@ -225,7 +226,7 @@ class LayerStates(keras.Model):
         concatenated = isinstance(combine, str) and combine == "concat"
         self.width = backbone.hidden_dim * (len(self.chosen) if concatenated else 1)
         self.built = True
-        self.compile(run_eagerly=True)  # rows of many lengths, and of few batches
+        self.compile(run_eagerly=True)  # rows have many lengths, and batches are few
 
     def call(self, inputs):
         outputs = self.backbone(
@@ -235,7 +236,7 @@ class LayerStates(keras.Model):
         return self.combine(states)
 
     def rows(self, batch):
-        """Give for each row its states, where words begin, and its number of tokens."""
+        """Give each row's states, its words' beginnings, and its number of tokens."""
         batch = dict(batch)
         positions, _ = batch.pop("word_positions"), batch.pop("word_mask")
         states = ops.convert_to_numpy(self.predict_on_batch(batch))
@@ -243,7 +244,7 @@ class LayerStates(keras.Model):
 
 
 def _combination(combine, layers):
-    """Give the function that makes one tensor of those of several layers."""
+    """Give the function that combines the tensors of several layers into one."""
     if isinstance(combine, str) or not np.iterable(combine):
         _check("combine", combine, _COMBINED)
         return _COMBINED[combine]
@@ -260,7 +261,9 @@ def _combination(combine, layers):
 
 def _check(name, value, known):
     if value not in known:
-        raise ValueError(f"`{name}` must be of {sorted(known)}. Received: {value!r}.")
+        raise ValueError(
+            f"`{name}` must be one of {sorted(known)}. Received: {value!r}."
+        )
 
 
 def _checked_layers(layers, backbone):
@@ -276,18 +279,18 @@ def _checked_layers(layers, backbone):
 
 
 def words_of(sentences: Any) -> list[Sequence[str]]:
-    """Split sentences into words, as all of `analysis` does.
+    """Split sentences into words, in the way of all functions of `analysis`.
 
     Args:
-        sentences: list of str, or of lists of words, which stay as they are. In a str
-            a word is what stands between white space and punctuation, `'`, `’` and `-`
-            within it included; a sign of punctuation is a word by itself.
+        sentences: list of str, or of lists of words, which stay unchanged. In a str,
+            words are separated by white space and punctuation; `'`, `’` and `-` within
+            a word belong to it. A punctuation character is a word by itself.
 
     Returns:
         List of lists of str.
 
     Raises:
-        ValueError: for what isn't a list of these.
+        ValueError: for inputs that aren't a list of these.
     """
     if isinstance(sentences, (str, bytes)) or not np.iterable(sentences):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Callbacks that keep a run's state and its results, and show how it goes."""
+"""Callbacks that save a run's state and results, and show its progress."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The callback that makes a killed run go on where it was."""
+"""Let a killed run continue where it was."""
 
 import contextlib
 import json
@@ -27,47 +27,49 @@ from keras_bertfam.types import Path
 
 @checked
 class BackupAndResume(SetStreamPosition):
-    """Makes a killed run continue to the losses of one that wasn't killed.
+    """Makes a killed run continue with the same losses as a run that wasn't killed.
 
-    Every `save_freq` batches, every `minutes`, and at the end of each epoch,
-    everything that decides about the next step goes to one file: model, optimizer,
-    schedule, seeds of the model, metrics, and the position in the data. The file is
-    written aside and renamed: a kill at any moment leaves a whole one. `fit()`
-    of a new process goes on from it, in mid-epoch too, and says so; batches done
-    before appear in the progress bar but aren't trained on.
+    Every `save_freq` batches, every `minutes`, and at the end of each epoch, one file
+    gets everything that decides about the next step: model, optimizer, schedule, seeds
+    of the model, metrics, and the position in the data. The file is written aside and
+    then renamed, so that a kill at any moment leaves a whole file. `fit()` in a new
+    process continues from it, also within an epoch, and prints a line about it. Batches
+    that are done appear in the progress bar but aren't trained on again.
 
-    SIGTERM, which Slurm and Kubernetes send some time before they kill, ends `fit()`
-    after the step that it is at, with a backup and the exit code 143. In several
-    processes it is enough that one of them gets it.
+    Slurm and Kubernetes send SIGTERM some time before they kill a process. It ends
+    `fit()` after the current step, with a backup and the exit code 143. With several
+    processes it is enough that one of them gets the signal.
 
-    `keras.callbacks.BackupAndRestore` restarts the epoch instead, with the weights
-    of its middle, and loses the seeds.
+    `keras.callbacks.BackupAndRestore`, in contrast, restarts the epoch with the weights
+    from its middle, and loses the seeds.
 
-    After a full run the file is deleted. State of other callbacks (patience of
-    `EarlyStopping`) isn't kept. With `tf.distribute.MultiWorkerMirroredStrategy`, or
-    JAX's processes, the first one writes, so `backup_dir` must be shared by all; what
-    each replica of the former keeps for itself, such as XLNet's memory, is kept for the
-    first's only. Any number of processes can go on with it, if that isn't the case.
+    After a full run the file is deleted. The state of other callbacks (such as the
+    patience of `EarlyStopping`) isn't kept. With
+    `tf.distribute.MultiWorkerMirroredStrategy`, or with several processes of JAX, the
+    first process writes, so all processes must share `backup_dir`. Another number of
+    processes can continue the run. There is one exception: with
+    `MultiWorkerMirroredStrategy`, state that each replica keeps for itself, such as
+    XLNet's memory, is saved only for the first process.
 
-    Batches done before are passed over by the data's `StreamPosition`. Where that
-    can't be - data without one, which must give the same batches in each process,
-    endless data (`Dataset.repeat()`) with `steps_per_epoch` that isn't of a prepared
-    corpus, and PyTorch, whose loop reads first - they are read and thrown away. Under
-    PyTorch `steps_per_epoch` can be resumed with datasets only, in a `fit()` of this
-    library's tasks.
+    The data's `StreamPosition` skips the batches that are done. In three cases they are
+    read and thrown away instead: data without a position, which must give the same
+    batches in each process; endless data (`Dataset.repeat()`) with `steps_per_epoch`,
+    unless it is from a prepared corpus; and PyTorch, whose loop reads a batch first.
+    Under PyTorch, a run with `steps_per_epoch` can be resumed only with datasets, in a
+    `fit()` of this library's tasks.
 
     Args:
-        backup_dir: Path of a local directory, made if it isn't there.
+        backup_dir: Path of a local directory, which is made if it doesn't exist.
         save_freq: `"epoch"`, or int: the number of batches between backups.
-        minutes: Float or `None`. So much time after the last one there is another,
-            at the end of a batch. Defaults to `5`.
+        minutes: Float or `None`. The time between two backups; they are written at the
+            end of a batch. Defaults to `5`.
         delete_checkpoint: Bool, whether to delete the backup after a full run.
         **kwargs: Arguments of `SetStreamPosition`.
 
     Raises:
-        ValueError: if `save_freq` or `minutes` is invalid, or, at the start of
-            training, if the backup can't be read or doesn't fit, or the data couldn't
-            be resumed.
+        ValueError: if `save_freq` or `minutes` is invalid; at the start of training, if
+            the backup can't be read or belongs to another model, or if the data
+            couldn't be resumed.
 
     Example:
 
@@ -105,9 +107,9 @@ class BackupAndResume(SetStreamPosition):
         self.save_freq = save_freq
         self.delete_checkpoint = delete_checkpoint
         self._path = os.path.join(self.backup_dir, "backup.npz")
-        # Where a task's `fit()` has put data that can begin later: its `FirstBatch`.
+        # A task's `fit()` puts the `FirstBatch` of data that can begin later here.
         self.first_batch: Any = None
-        self._resume = None  # what the backup says, until its epoch has begun
+        self._resume = None  # the backup's contents, until its epoch has begun
         self._skipped = None  # `SkippedBatches` of a resumed epoch
         self._since_backup = 0
         self._logs: Any = None  # of the last batch
@@ -123,14 +125,16 @@ class BackupAndResume(SetStreamPosition):
             self.model._initial_epoch = self._resume["epoch"]
             if self.params.get("verbose", 1):
                 place = self._place()
-                self._say(f"Going on at {place}, by the backup in {self._path}.")
+                self._say(f"Continuing at {place}, from the backup in {self._path}.")
         self._last_time = time.monotonic()
         self._termination.start()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch = epoch
         if self._resume is None:
-            if self.first_batch is not None:  # a later pass begins at its beginning
+            if (
+                self.first_batch is not None
+            ):  # later epochs begin with their first batch
                 self.first_batch.set(0)
             super().on_epoch_begin(epoch, logs)
             return
@@ -143,7 +147,8 @@ class BackupAndResume(SetStreamPosition):
                 if resume["batch"] and name in resume["arrays"]:
                     _assign(variable, resume["arrays"][name])
         done, to_read = resume["batch"], 0
-        # What the loop reads, and `SkippedBatches` throws away, comes from the data.
+        # The batches that the loop reads and `SkippedBatches` throws away come from the
+        # data.
         begin = first if LOOP_READS_FIRST else first + done
         endless = self.steps_per_epoch and self.cardinality == -1
         batches = getattr(self._data_position(), "batches", None)
@@ -159,9 +164,9 @@ class BackupAndResume(SetStreamPosition):
         self._skipped = SkippedBatches(self.model, done, resume["logs"], to_read)
 
     def _check_data(self):
-        """Raise a `ValueError`, at the start, for data that couldn't be resumed."""
+        """Raise a `ValueError` at the start for data that couldn't be resumed."""
         steps = self.steps_per_epoch
-        # Keras counts the batches of a pass from the start of `fit()`.
+        # Keras counts an epoch's batches from the start of `fit()`.
         split = 0 < self.cardinality != steps
         fixed = LOOP_READS_FIRST and self.first_batch is None
         if steps and (split or (self.cardinality < 0 and fixed)):
@@ -187,7 +192,7 @@ class BackupAndResume(SetStreamPosition):
         self._logs = logs
         is_late, is_told = self._asked()
         if self._skipped is not None and self._skipped.active:
-            if is_told:  # the backup is of a later batch
+            if is_told:  # the backup belongs to a later batch
                 self._end()
             return
         self._since_backup += done
@@ -199,7 +204,7 @@ class BackupAndResume(SetStreamPosition):
             self._end()
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
-        # Within `fit()`: the epoch's batches are done, its validation is to come.
+        # Within `fit()`: the epoch's batches are done, but not its validation.
         skips = self._skipped is not None and self._skipped.active
         if self._point is not None and not skips and self.save_freq != "epoch":
             self._save(self._epoch, self._steps, self._logs)
@@ -210,7 +215,7 @@ class BackupAndResume(SetStreamPosition):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_end(epoch, logs)
-        if self._skipped is not None:  # maybe all of an epoch's batches
+        if self._skipped is not None:  # this may be all batches of an epoch
             self._skipped.end()
             self._skipped = None
         if self._since_backup or self.save_freq == "epoch":
@@ -219,7 +224,7 @@ class BackupAndResume(SetStreamPosition):
             self._end()
 
     def _asked(self):
-        """Tell whether a backup is due by the clock, and whether the run is to end."""
+        """Tell whether a backup is due by the clock, and whether the run must end."""
         is_late = (
             self.minutes is not None
             and time.monotonic() - self._last_time >= 60 * self.minutes
@@ -230,11 +235,11 @@ class BackupAndResume(SetStreamPosition):
 
     def _end(self):
         self._termination.stop()
-        # Who leaves first would break what the first process still does.
+        # A process that left now would break what the first process still does.
         distribution.sum_over_processes(self.model, [0.0])
         self._say(
             f"SIGTERM: stopped at {self._place()}. The backup in {self._path} is "
-            "whole, and the same run goes on from it."
+            "complete; the same command continues from it."
         )
         raise SystemExit(EXIT_CODE)
 
@@ -254,7 +259,7 @@ class BackupAndResume(SetStreamPosition):
             print(text, file=sys.stderr, flush=True)
 
     def release(self) -> None:
-        """Leave SIGTERM to whoever had it before `fit()`, which may have failed."""
+        """Restore the handler of SIGTERM from before `fit()`, which may have failed."""
         self._termination.stop()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
@@ -265,7 +270,7 @@ class BackupAndResume(SetStreamPosition):
             is_chief = distribution.is_chief()
         if self.delete_checkpoint and is_chief:
             pathlib.Path(self._path).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # it may hold other files
+            with contextlib.suppress(OSError):  # the directory may hold other files
                 os.rmdir(self.backup_dir)
 
     def _save(self, epoch, batch, logs=None):
@@ -277,11 +282,12 @@ class BackupAndResume(SetStreamPosition):
             "epoch": epoch,
             "batch": batch,
             "point": self._point,
-            # Data that reads its position also moves it, when a pass begins.
+            # Data that reads its position also changes it when an epoch begins.
             "positioned": position is not None and position.epoch > self._set_pass,
             "logs": {name: float(value) for name, value in (logs or {}).items()},
         }
-        # Every worker reads: metrics are summed over the workers when read.
+        # Every worker reads them: metrics are summed over the workers when they are
+        # read.
         with distribution.scope_of(self.model):
             variables = self._variables("model", "optimizer", "metrics")
             arrays = {n: _array(v) for n, v in variables.items()}
@@ -303,8 +309,8 @@ class BackupAndResume(SetStreamPosition):
                 os.remove(part)
             raise OSError(
                 error.errno,
-                f"The backup {self._path!r} can't be written; an older one stays as "
-                f"it was. {error.strerror or error}",
+                f"The backup {self._path!r} can't be written; an older one stays "
+                f"unchanged. {error.strerror or error}",
             ) from error
 
     def _restore(self):
@@ -345,7 +351,7 @@ class BackupAndResume(SetStreamPosition):
 
 @contextlib.contextmanager
 def released(callbacks: Iterable[keras.callbacks.Callback]) -> Iterator[None]:
-    """Leave SIGTERM to whoever had it when a `fit()` ends, also by an error."""
+    """Restore the handler of SIGTERM when a `fit()` ends, also after an error."""
     try:
         yield
     finally:
@@ -355,7 +361,7 @@ def released(callbacks: Iterable[keras.callbacks.Callback]) -> Iterator[None]:
 
 
 def _array(variable):
-    """Read the values of a variable; of each replica, where each has its own."""
+    """Read the values of a variable; one for each replica, if each has its own."""
     parts = distribution.own_variables(variable)
     if not parts:
         return distribution.as_numpy(variable)
@@ -368,7 +374,7 @@ def _shape(variable):
 
 
 def _assign(variable, array):
-    if array.dtype.kind == "V":  # numpy's files don't know bfloat16
+    if array.dtype.kind == "V":  # NumPy's files have no bfloat16
         array = array.view(keras.backend.standardize_dtype(variable.dtype))
     parts = distribution.own_variables(variable)
     pairs = zip(parts, array, strict=True) if parts else [(variable, array)]
@@ -376,15 +382,15 @@ def _assign(variable, array):
         part.assign(value)
 
 
-# What shells and schedulers take for "ended by SIGTERM".
+# Shells and schedulers read this code as "ended by SIGTERM".
 EXIT_CODE = 128 + signal.SIGTERM
 
 
 class Termination:
-    """Notes SIGTERM from `start()` to `stop()`, in place of dying of it at once.
+    """Note SIGTERM between `start()` and `stop()` instead of ending the process.
 
-    A second one ends the process at once. TensorFlow and JAX ignore the signal in runs
-    of several processes; they have set their handler before.
+    A second SIGTERM ends the process at once. In runs of several processes TensorFlow
+    and JAX ignore the signal, by a handler that they have set before.
 
     Attributes:
         received: bool. Whether the signal has come.
@@ -396,17 +402,17 @@ class Termination:
         self._watches = False
 
     def start(self) -> None:
-        """Watch, if this is the main thread; only there Python can."""
+        """Start to watch, if this is the main thread; Python has signals only there."""
         self.received = False
         if not self._watches and threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGTERM, self._note)
             self._watches = True
 
     def stop(self) -> None:
-        """Leave the signal to whoever had it before."""
+        """Restore the previous handler of the signal."""
         if self._watches:
             self._watches = False
-            # `None` is a handler that isn't Python's, as TensorFlow's.
+            # `None` is a handler that isn't Python's, such as TensorFlow's.
             signal.signal(signal.SIGTERM, self._before or signal.SIG_DFL)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -417,7 +423,7 @@ class Termination:
 
 
 def end_at_once() -> None:
-    """Let SIGTERM end this process again where a framework has it ignored."""
+    """Let SIGTERM end this process again, if a framework has made it ignored."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -425,10 +431,10 @@ def end_at_once() -> None:
 def progress_of_run(
     callbacks: Sequence[keras.callbacks.Callback], verbose: Any
 ) -> list[keras.callbacks.Callback]:
-    """Give the progress bar of a run that may go on, if it has none yet.
+    """Give a progress bar for a run that may be resumed, if it has none yet.
 
     Args:
-        callbacks: those of a `fit()`.
+        callbacks: the callbacks of a `fit()`.
         verbose: as in `fit()`.
     """
     bars = keras.callbacks.ProgbarLogger
@@ -438,9 +444,9 @@ def progress_of_run(
 
 
 class ProgressOfThisRun(keras.callbacks.ProgbarLogger):
-    """Keras's progress bar, whose time for a step is that of the steps of this run.
+    """Keras's progress bar, with the time per step of this run's steps only.
 
-    Keras divides by all steps of an epoch, and so by those before a kill, too.
+    Keras divides by all steps of an epoch, also by those from before a kill.
     """
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

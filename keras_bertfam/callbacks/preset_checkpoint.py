@@ -1,4 +1,4 @@
-"""The last presets of a run, and the best one."""
+"""Keep the last presets of a run, and the best one."""
 
 import contextlib
 import json
@@ -27,19 +27,20 @@ _SMALLER_IS_BETTER = re.compile(r"loss|perplexity|error|(^|_)m[as]e$")
 
 @checked
 class PresetCheckpoint(keras.callbacks.Callback):
-    """Writes a preset every so often, and keeps the last ones and the best one.
+    """Writes presets during training, and keeps the last ones and the best one.
 
-    `folder/step-000123` is the preset after 123 updates. Those before the last
-    `keep_last` are deleted, once the newest is complete; those of earlier runs in the
-    same folder go first. `folder/best` is the preset of the epoch with the best value
-    of `monitor`, which is in `folder/best.json`: a run that goes on replaces it only
-    by a better one. A kill at any moment leaves whole presets, as `save_to_preset`
-    does. They hold no optimizer: to go on with a run is `BackupAndResume`'s part.
+    `folder/step-000123` is the preset after 123 updates. Once the newest preset is
+    complete, those before the last `keep_last` are deleted; presets of earlier runs in
+    the same folder are deleted first. `folder/best` is the preset of the epoch with the
+    best value of `monitor`. That value is in `folder/best.json`, so that a resumed run
+    replaces the preset only by a better one. A kill at any moment leaves whole presets,
+    as with `save_to_preset`. Presets have no optimizer: use `BackupAndResume` to resume
+    a run.
 
     Args:
-        folder: path, made if it isn't there. One for each run.
+        folder: path, which is made if it doesn't exist. Use one folder for each run.
         keep_last: positive int, or `None` for all.
-        monitor: name of what the logs of an epoch have, or `None` for no `best`.
+        monitor: name of a value in an epoch's logs, or `None` for no `best`.
         mode: `"min"`, `"max"`, or `"auto"`: `"min"` for losses, perplexities and
             errors, and `"max"` for others.
         save_freq: `"epoch"`, or int: the number of batches between presets.
@@ -101,14 +102,16 @@ class PresetCheckpoint(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         if not hasattr(self.model, "save_to_preset"):
             raise ValueError(
-                "The model must have `save_to_preset`, as tasks of this library. "
+                "The model must have `save_to_preset`, as this library's tasks have. "
                 f"Received: model={self.model}."
             )
         names = os.listdir(self.folder) if os.path.isdir(self.folder) else []
         old = [name for name in names if _STEP.fullmatch(name)]
         self._written = sorted(old, key=lambda name: int(name.removeprefix("step-")))
         for name in names:
-            if name.startswith(_DELETED):  # by a run that was killed meanwhile
+            if name.startswith(
+                _DELETED
+            ):  # a run that was killed in between may have left it
                 shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
         self._since_save = self._steps = 0
 
@@ -134,7 +137,7 @@ class PresetCheckpoint(keras.callbacks.Callback):
                 self._save_step()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        # Before the first process writes what others would decide by.
+        # All processes decide before the first one writes the file that they read.
         with distribution.gathered(self.model):
             if self.save_freq == "epoch":
                 self._save_step()
@@ -152,7 +155,7 @@ class PresetCheckpoint(keras.callbacks.Callback):
             self._delete(self._written.pop(0))
 
     def _delete(self, name):
-        # What is deleted by half has no name of a preset.
+        # It is renamed first, so that a half-deleted folder doesn't look like a preset.
         gone = os.path.join(self.folder, f"{_DELETED}{name}")
         with contextlib.suppress(FileNotFoundError):
             os.rename(os.path.join(self.folder, name), gone)
@@ -163,7 +166,7 @@ class PresetCheckpoint(keras.callbacks.Callback):
         return int(ops.convert_to_numpy(iterations))
 
     def _save(self, name):
-        """Write a preset, and tell whether this process is the one that does so."""
+        """Write a preset, and tell whether this process wrote it."""
         with distribution.scope_of(self.model):
             is_chief = distribution.is_chief()
         if is_chief:
@@ -173,8 +176,8 @@ class PresetCheckpoint(keras.callbacks.Callback):
     def _save_best(self, value, names):
         if value is None:
             warnings.warn(
-                f"`monitor` must be one of {names} for there to be a best preset. "
-                f"Received: monitor={self.monitor!r}.",
+                f"`monitor` must be one of {names} to find the best preset. Received: "
+                f"monitor={self.monitor!r}.",
                 stacklevel=2,
             )
             return
@@ -190,7 +193,7 @@ class PresetCheckpoint(keras.callbacks.Callback):
         write_text(path, json.dumps(best))
 
     def _best(self):
-        """Read the value of the preset that is there, `None` without one."""
+        """Read the value of the existing best preset; `None` if there is none."""
         path = os.path.join(self.folder, "best.json")
         if not os.path.isdir(os.path.join(self.folder, "best")):
             return None

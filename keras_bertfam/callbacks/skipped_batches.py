@@ -1,4 +1,4 @@
-"""Batches that Keras's loop counts but doesn't train on."""
+"""Let Keras's loop count batches without training on them."""
 
 from typing import Any
 
@@ -6,30 +6,30 @@ import keras
 
 from keras_bertfam.types import Model
 
-# Keras's loop under PyTorch takes a batch before it asks for the step.
+# Under PyTorch, Keras's loop reads a batch before it asks for the step.
 LOOP_READS_FIRST = keras.backend.backend() == "torch"
 
 
 class SkippedBatches:
-    """Lets `fit()` pass over the first batches of an epoch.
+    """Lets `fit()` skip the first batches of an epoch.
 
-    A resumed epoch must count, for callbacks and the progress bar, from the batch
-    at which it was interrupted. Keras's loop has no argument for it: `initial_epoch`
-    counts whole epochs, and with less data it would count the rest from 0. Nor can
-    `train_step` do nothing for a while: it is traced once and compiled. What is left
-    is `train_function`, which the loop looks up for each step: it is replaced until
-    enough batches have begun, and then put back.
+    For callbacks and the progress bar, a resumed epoch must count from the batch at
+    which it was interrupted. Keras's loop has no argument for that: `initial_epoch`
+    counts whole epochs, and with less data the loop would count the rest from 0.
+    `train_step` can't do nothing for a while, because it is traced once and compiled.
+    But the loop looks up `train_function` for each step. So `train_function` is
+    replaced until enough batches have begun, and then put back.
 
     Args:
         model: the model, in `fit()`.
         count: int. How many batches to pass over.
-        logs: dict of floats. What the progress bar shows meanwhile.
-        to_read: int. How many batches of the data to read, and throw away, before.
+        logs: dict of floats. The progress bar shows them meanwhile.
+        to_read: int. How many batches of the data to read and throw away first.
 
     Attributes:
-        active: bool. Whether batches are still passed over.
+        active: bool. Whether batches are still skipped.
         count: int. How many are.
-        batch: int. The batch that the loop is at, for a callback to set.
+        batch: int. The loop's current batch, which a callback sets.
     """
 
     def __init__(
@@ -37,7 +37,8 @@ class SkippedBatches:
     ) -> None:
         self.active = True
         self.batch = 0
-        # Not a callback's `model`, which under JAX takes the step's state in mid-step.
+        # Not a callback's `model`: under JAX, reading it would take the step's state
+        # within the step.
         self._model = model
         self.count = count
         self._logs = logs
@@ -46,7 +47,7 @@ class SkippedBatches:
         model.train_function = self._step
 
     def _step(self, *args: Any) -> Any:
-        """Pass over a batch, or train on it, in place of the train function."""
+        """Skip a batch or train on it, in place of the train function."""
         for _ in range(self._to_read):
             next(args[-1])
         self._to_read = 0
@@ -58,13 +59,13 @@ class SkippedBatches:
         return self._logs
 
     def end(self) -> None:
-        """Train on all that comes now."""
+        """Train on all batches from now on."""
         if self.active:
             self.active = False
             self._model.train_function = self._train_function
 
 
 def is_skipped(model: Model, batch: int) -> bool:
-    """Tell whether `fit()` counts a batch but passes over it."""
+    """Tell whether `fit()` counts a batch but skips it."""
     skipped = getattr(model.train_function, "__self__", None)
     return isinstance(skipped, SkippedBatches) and batch < skipped.count

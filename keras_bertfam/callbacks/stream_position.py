@@ -1,4 +1,4 @@
-"""The callback that keeps data at the same point of a run as the model."""
+"""Keep data at the same point of a run as the model."""
 
 from typing import Any
 
@@ -9,24 +9,26 @@ from keras_bertfam.arguments import checked
 
 @checked
 class SetStreamPosition(keras.callbacks.Callback):
-    """Tells the data which pass over it, and which batch of that pass, is next.
+    """Tells the data which epoch, and which batch of it, is next.
 
-    The tasks of this library add one to every `fit()`: each epoch then sees new
-    masks, which depend on nothing but the seed, the pass and the batch.
+    This library's tasks add one to every `fit()`. Each epoch then gets new masks, which
+    depend only on the seed, the pass over the data and the batch. Without
+    `steps_per_epoch` epoch `e` is pass `e`. With `steps_per_epoch` a pass may take
+    several epochs of Keras; then only the first position is set.
 
     Without `steps_per_epoch` epoch `e` is pass `e`. With it, Keras goes on with a
     pass over several epochs; only the first position is set then.
 
     Args:
-        position: `StreamPosition` of the data, or `None`
-            for that of `model.preprocessor`, if there is one.
+        position: `StreamPosition` of the data; `None` takes that of
+            `model.preprocessor`, if there is one.
         steps_per_epoch: Int or `None`, as given to `fit()`.
-        cardinality: Int, the number of batches in a pass, -1 for endless data and
-            -2 for unknown, as `tf.data.Dataset.cardinality` says.
+        cardinality: Int, the number of batches in a pass, -1 for endless data and -2
+            for unknown, as in `tf.data.Dataset.cardinality`.
 
     Attributes:
-        batches: Int or `None`. The number of batches in an epoch, where Keras doesn't
-            know it: what the progress bar shows as the total.
+        batches: Int or `None`. The number of batches in an epoch if Keras doesn't know
+            it. The progress bar shows it as the total.
 
     Example, for a `keras.Model` that isn't a task of this library:
 
@@ -54,11 +56,11 @@ class SetStreamPosition(keras.callbacks.Callback):
         self.steps_per_epoch = steps_per_epoch
         self.cardinality = cardinality
         self.batches: int | None = None
-        self._point: Any = None  # the pass, and the batch of it that began the epoch
+        self._point: Any = None  # the pass, and its batch with which the epoch began
         self._steps = 0  # batches of this epoch that are done
 
     def set_params(self, params: dict[str, Any]) -> None:
-        # Keras gives one dict to all callbacks, and to its progress bar the last.
+        # Keras gives one dict to all callbacks, and its progress bar gets it last.
         if params.get("steps") is None:
             params["steps"] = self.batches
         super().set_params(params)
@@ -109,16 +111,16 @@ class SetStreamPosition(keras.callbacks.Callback):
 def with_stream_position(
     callbacks: Any, data: Any, steps_per_epoch: int | None = None, position: Any = None
 ) -> list[keras.callbacks.Callback]:
-    """Add what keeps the data's position to the callbacks of a `fit()`.
+    """Add a callback that keeps the data's position to those of a `fit()`.
 
     Args:
         callbacks: A callback, a list of callbacks, or `None`.
-        data: What `fit()` trains on.
+        data: The training data of `fit()`.
         steps_per_epoch: Int or `None`, as given to `fit()`.
         position: The `StreamPosition` that the data reads, if it is known.
 
     Returns:
-        A list of callbacks with one `SetStreamPosition`, told of the data.
+        A list of callbacks with one `SetStreamPosition`, which knows the data.
     """
     callbacks = keras.tree.flatten(callbacks) if callbacks is not None else []
     setters = [c for c in callbacks if isinstance(c, SetStreamPosition)]
@@ -140,11 +142,11 @@ def with_stream_position(
 
 @checked
 def show_total(callbacks: list[keras.callbacks.Callback], batches: int | None) -> None:
-    """Tell the progress bar how many batches an epoch has, where Keras can't.
+    """Tell the progress bar how many batches an epoch has, if Keras can't.
 
     Args:
         callbacks: What `with_stream_position` returned.
-        batches: Int, or `None` where it isn't known.
+        batches: Int, or `None` if it isn't known.
     """
     for callback in callbacks:
         if isinstance(callback, SetStreamPosition):

@@ -1,4 +1,4 @@
-"""Keras's TensorBoard, with what one looks at when a run goes wrong."""
+"""Extend Keras's TensorBoard by values that show what goes wrong in a run."""
 
 import time
 from typing import Any
@@ -17,24 +17,24 @@ class TensorBoard(keras.callbacks.TensorBoard):
     """Writes learning rate, gradient norm, tokens per second and share of padding.
 
     They are `batch_learning_rate`, the rate of the step; `batch_gradient_norm`, the
-    global norm of the last update's gradient before it was clipped;
-    `batch_tokens_per_second`, without padding, from the second step on, as the first
-    is compiled; and `batch_padding_share`. The latter two are means over the steps
-    since the last that was written. To them come the losses and metrics that Keras
-    writes. Steps are counted over all `fit()`s and resumed runs of a model.
+    global norm of the last update's gradient before clipping;
+    `batch_tokens_per_second`, without padding, from the second step on because the
+    first one is compiled; and `batch_padding_share`. The last two are means over the
+    steps since the last written one. Keras adds losses and metrics. Steps are counted
+    over all `fit()`s and resumed runs of a model.
 
-    Nothing of it is computed without this callback. With it, each step that is
-    written waits for the device.
+    Without this callback none of these is computed. With it, each written step waits
+    for the device.
 
     Args:
         log_dir: path of the folder to write to.
-        update_freq: int, how many batches apart; or `"epoch"`, once an epoch, under
-            names that begin with `epoch_`.
+        update_freq: int, the number of batches between two written steps; or `"epoch"`,
+            for once in an epoch, under names that begin with `epoch_`.
         **kwargs: other arguments of `keras.callbacks.TensorBoard`.
 
     Raises:
-        ValueError: if `update_freq` is neither, or in `fit()` if the model isn't a
-            task of this library.
+        ValueError: if `update_freq` is neither of these; in `fit()`, if the model isn't
+            a task of this library.
 
     Example:
 
@@ -63,7 +63,8 @@ class TensorBoard(keras.callbacks.TensorBoard):
         if not hasattr(self.model, "watch_steps"):
             raise ValueError(
                 "The model must be a task of this library. Received: "
-                f"model={self.model}. For others there is keras.callbacks.TensorBoard."
+                f"model={self.model}. Use keras.callbacks.TensorBoard for other "
+                "models."
             )
         self._watch = self.model.watch_steps()
         self._is_first = True  # until the first step has been compiled
@@ -80,10 +81,10 @@ class TensorBoard(keras.callbacks.TensorBoard):
         if self._is_skipped:
             return
         if self._is_first:
-            # Before this callback's turn in `on_train_begin` a run may be resumed.
+            # Another callback may resume a run before this one's `on_train_begin`.
             batches = inner(self.model.optimizer)._iterations
             self._done = int(ops.convert_to_numpy(batches))
-        # Where data of unknown length ends, a batch begins that doesn't end.
+        # At the end of data of unknown length, a batch begins that doesn't end.
         self._global_train_batch = self._done
         super().on_train_batch_begin(batch, logs)
         if self._is_written():
@@ -113,13 +114,15 @@ class TensorBoard(keras.callbacks.TensorBoard):
 
     def _counts(self):
         """Count seconds, tokens and places, once the device has done all steps."""
-        watch = self.model and self._watch  # under JAX this writes the step's state
+        watch = (
+            self.model and self._watch
+        )  # under JAX this writes the step's state back
         counts = [int(ops.convert_to_numpy(v)) for v in (watch.tokens, watch.places)]
         return time.monotonic(), *counts
 
     def _measured(self):
         before, self._mark = self._mark, self._counts()
-        # JAX's counts are int32, which begins anew.
+        # JAX's counts are int32, which may overflow and wrap around.
         tokens, places = (
             (now - then) % 2**32
             for now, then in zip(self._mark[1:], before[1:], strict=True)

@@ -1,4 +1,4 @@
-"""Data of the published tasks, by name or from files."""
+"""Load data of published tasks, by name or from files."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Tasks that a model wasn't trained on: of the choices the likeliest."""
+"""Answer tasks that a model wasn't trained on, by the likeliest choice."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,26 +31,26 @@ def choose(
     score: str = "sum",
     batch_size: int = 64,
 ) -> list[int]:
-    """Choose what is the likeliest answer of those that an example may have.
+    """Choose the likeliest of the answers that an example may have.
 
     Args:
         model: `TextToText` or `CausalLM`, see `answer_likelihood`.
         examples: `Examples` of classes or of choices.
-        template: `Template` whose target is `"{label}"`, or what makes one.
-        score: what of a choice counts: `"sum"`, the log-probability of its text (T0);
-            `"mean"`, that for each token; or `"unconditional"`, that less the
-            log-probability after the prompt `"Answer:"` alone (GPT-3 has the last two).
-            In RACE and COPA a choice begins with the question, which the last two
-            count as well.
-        batch_size: int. Texts at once.
+        template: `Template` whose target is `"{label}"`, or arguments that make one.
+        score: how choices are compared: `"sum"`, by the log-probability of the text
+            (T0); `"mean"`, by that divided by the number of tokens; or
+            `"unconditional"`, by the log-probability minus that after the prompt
+            `"Answer:"` alone. GPT-3 has the last two. In RACE and COPA a choice begins
+            with the question, whose tokens the last two count, too.
+        batch_size: int. Texts in a batch.
 
     Returns:
-        A list of ints, the number of the class or choice for each example, of equal
-        ones the first.
+        A list of ints, the number of the class or choice for each example. If several
+        are equally likely, it is the first.
 
     Raises:
-        ValueError: for examples of another kind, or a template whose input tells the
-            label or whose target is more than the label.
+        ValueError: for examples of another kind, or a template whose input contains the
+            label, or whose target is more than the label.
 
     Example:
 
@@ -100,7 +100,8 @@ def choose(
     if score == "mean":
         found = found / np.maximum(tokens, 1)
     if score == "unconditional":
-        # Of the same tokens: white space before an answer is a part of its first.
+        # The same tokens as after a prompt: white space before an answer belongs to its
+        # first token.
         ends = [prompt[len(prompt.rstrip()) :] for prompt in prompts]
         pairs = sorted({*zip(ends, answers, strict=True)})
         alone, _ = answer_likelihood(
@@ -123,23 +124,22 @@ def zero_shot(
     score: str = "sum",
     batch_size: int = 64,
 ) -> list[dict[str, float]]:
-    """Score a model on a task that it wasn't trained on, by each of some templates.
+    """Score a model on a task that it wasn't trained on, for each template.
 
     Args:
         model: see `choose`.
         examples: `Examples` of classes or choices, with labels.
-        templates: list of `Template`, or of what makes one; `None` for the library's,
-            see `mixture`.
+        templates: list of `Template`, or of arguments that make one; `None` for the
+            library's, see `mixture`.
         score: see `choose`.
         batch_size: int.
 
     Returns:
-        A list of a dict for each template, from the names of the task's metrics to
-        floats. T0 reports the median over templates, and their spread.
+        A list with a dict for each template, from the names of the task's metrics to
+        floats. T0 reports the median and the spread over templates.
 
     Raises:
-        ValueError: for examples without labels or of another kind, or without a
-            template.
+        ValueError: for examples without labels or of another kind, or for no template.
 
     Example:
 

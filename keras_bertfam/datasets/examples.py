@@ -1,4 +1,4 @@
-"""Examples in the form that tasks take, and how rows of tables become such."""
+"""Hold examples in the form that tasks take, and make them from rows of tables."""
 
 import dataclasses
 import itertools
@@ -17,10 +17,10 @@ from keras_bertfam.layers.data.labels import NO_LABEL, is_no_label
 @checked
 @dataclasses.dataclass
 class Examples:
-    """Examples as the fine-tuning tasks take them.
+    """Hold examples in the form that fine-tuning tasks take.
 
     Attributes:
-        x: what the task's preprocessor takes. By kind of the task:
+        x: inputs of the task's preprocessor. They depend on the kind of the task:
 
             - one text column: list of strings; two: tuple of two such lists;
             - `"tagging"`: list of lists of words;
@@ -32,20 +32,21 @@ class Examples:
               one of a question's answers;
             - `"multiple_choice"`: tuple of a list of passages and a list of lists
               of choices, each the question with an option in it.
-        y: list of labels, or `None` where they aren't published: class numbers,
-            floats, lists of names of tags or of a text's classes, of parsing lists of
-            `(head, relation)`, of open questions lists of strings, or SQuAD's dicts of
+        y: list of labels, or `None` if they aren't published: class numbers, floats,
+            lists of names of tags or of a text's classes; for parsing, lists of `(head,
+            relation)`; for open questions, lists of strings; or dicts as in SQuAD of
             the lists `text` and `answer_start`.
         task: `TaskData`.
-        ids: list of strings, for questions, and where the data numbers its examples;
-            else `None`. Where several examples are of a question, theirs are what is
-            before the last `-`.
-        titles: list of strings, the articles that questions are on; else `None`.
-        candidates: of `"candidates"` list of tuples of a text, which may be the
-            answer, and a list of those that are right; else `None`.
+        ids: list of strings for questions, and for data that numbers its examples;
+            otherwise `None`. If several examples belong to a question, the part before
+            the last `-` is the question's.
+        titles: list of strings, the articles that questions are about; otherwise
+            `None`.
+        candidates: for `"candidates"`, a list of tuples of a text that may be the
+            answer, and the list of correct answers; otherwise `None`.
 
     Raises:
-        ValueError: of `"candidates"` for examples without `candidates`.
+        ValueError: for a task of kind `"candidates"` without `candidates`.
 
     Example:
 
@@ -77,10 +78,10 @@ class Examples:
 
     @checked
     def take(self, count: int) -> Self:
-        """Take the first `count` examples, or all those of as many questions.
+        """Take the first `count` examples, or all of the first `count` questions.
 
         Raises:
-            ValueError: where several examples are of a question, for those without
+            ValueError: if several examples belong to a question, and there are no
                 `ids`.
         """
         if self.task.kind not in BY_QUESTION:
@@ -100,10 +101,10 @@ class Examples:
 
     @property
     def targets(self) -> list[Any] | None:
-        """What predictions are compared with: `y`, but for several to a question.
+        """The references for predictions: `y`, by question if one has several.
 
-        Of `"answer_sets"` a list of class numbers for each question, of `"candidates"`
-        a dict with the list `text` of what is right, as SQuAD's.
+        For `"answer_sets"` it has a list of class numbers for each question; for
+        `"candidates"`, a dict with the list `text` of correct answers, as in SQuAD.
         """
         if self.y is None or self.task.kind not in BY_QUESTION:
             return self.y
@@ -113,16 +114,16 @@ class Examples:
         return [{"text": [*of_one[0][1]]} for of_one in found]
 
     def by_question(self, values: Sequence[Any]) -> list[list[Any]]:
-        """Group what is said of examples by the questions that they are of.
+        """Group values of examples by the questions that they belong to.
 
         Args:
-            values: sequence with one for each example.
+            values: sequence with one value for each example.
 
         Returns:
-            A list of a list for each question, in the order of the examples.
+            A list with a list for each question, in the order of the examples.
 
         Raises:
-            ValueError: for examples without `ids`, or with such as name no question.
+            ValueError: for examples without `ids`, or with `ids` that name no question.
 
         Example:
 
@@ -155,22 +156,22 @@ class Examples:
 
     @checked
     def split(self, share: float, seed: int = 0) -> tuple[Self, Self]:
-        """Split examples in two parts, the second of a share that is drawn by a seed.
+        """Split examples into two parts; the second is a share drawn with a seed.
 
-        Classes have the same share of both parts, as nearly as whole examples allow;
-        a class's last example isn't drawn. Both parts keep the order of the
-        examples. Answers of a question stay together. Questions on one article may
-        come to both: see `split_articles`.
+        Each class has the same share in both parts, as nearly as whole examples allow;
+        a class's last example isn't drawn. Both parts keep the order of the examples.
+        Answers to a question stay together. Questions about one article may come into
+        both parts; `split_articles` prevents that.
 
         Args:
-            share: float between 0 and 1, of the second part.
+            share: float between 0 and 1, the share of the second part.
             seed: int.
 
         Returns:
             A tuple of two `Examples`.
 
         Raises:
-            ValueError: for another share, or if a part were empty.
+            ValueError: for a share out of its range, or if a part would be empty.
         """
         count = len(self)
         numbers = [*range(count)]
@@ -195,12 +196,12 @@ class Examples:
 
     @checked
     def split_articles(self, count: int) -> tuple[Self, Self]:
-        """Split questions in two parts, the first those on the first `count` articles.
+        """Split questions in two; the first part has the first `count` articles.
 
-        No article is in both, in whatever order the questions are.
+        No article is in both parts, in whatever order the questions come.
 
         Raises:
-            ValueError: for examples that aren't questions, or if a part were empty.
+            ValueError: for examples that aren't questions, or if a part would be empty.
         """
         names = list(dict.fromkeys(self.titles or ()))
         if not 0 < count < len(names):
@@ -230,12 +231,13 @@ class Examples:
 
 
 def _drawn(labels, share, rng):
-    """Draw numbers of examples, with the same share of each class."""
+    """Draw indices of examples, with the same share of each class."""
     order = rng.permutation(len(labels)).tolist()
     classes: dict[Any, list[int]] = {}
     for number in order:
         classes.setdefault(labels[number], []).append(number)
-    # A class gets its whole examples, then the greatest remainders one more.
+    # Each class gets its whole number of examples; those with the greatest remainders
+    # get one more.
     exact = {label: share * len(numbers) for label, numbers in classes.items()}
     counts = {label: int(size) for label, size in exact.items()}
     left = round(share * len(labels)) - sum(counts.values())
@@ -258,7 +260,7 @@ def _map(function, x):
     return tuple(map(function, x)) if isinstance(x, tuple) else function(x)
 
 
-# "007" is a name.
+# "007" is a name, not the number 7.
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 
 
@@ -282,7 +284,7 @@ def _columns(task, records):
 def _labels(task, records, convert, place):
     labels = [record.get(task.label) for record in records]
     if all(label is None or _is_minus_one(label) for label in labels):
-        return None  # those of a test part
+        return None  # labels of a test part
     if None in labels:
         raise ValueError(
             f"Examples of {task.name!r} must all have {task.label!r}, or none of them. "
@@ -369,7 +371,7 @@ def _with_labels(convert):
 
 
 def _ids(records):
-    """List the numbers that data of GLUE and SuperGLUE has for examples, if it has."""
+    """List the numbers that data of GLUE and SuperGLUE gives to examples, if any."""
     for name in ("idx", "index"):
         numbers = [record.get(name) for record in records]
         given = [str(n) for n in numbers if isinstance(n, (int, str))]
@@ -406,7 +408,7 @@ def _arrange_choices(task, records, place):
 
 
 def _single_questions(task, record):
-    """Split RACE's records, which have a list of several questions in most columns."""
+    """Split RACE's records, which hold several questions as lists in most columns."""
     if not isinstance(record.get(task.question), list):
         return [record]
     context, *rest = task.columns
@@ -431,7 +433,7 @@ def _choices(task, record):
 
 
 def _with_option(question, option):
-    """Put the option in the question's gap, or after it."""
+    """Put the option into the question's gap, or else after the question."""
     if "_" in question:
         return re.sub("_+", lambda _: option, question, count=1)
     return f"{question} {option}"
@@ -471,11 +473,11 @@ def _arrange_relations(task, records, place):
 
 
 def _unmarked(text, markers):
-    """Take markers out of a text, and say where the two spans are without.
+    """Remove markers from a text, and find the two spans in the result.
 
     Args:
         text: str, as in `"the << IL-2 receptor >> binds [[ IL-2 ]]"`.
-        markers: what begins and ends the first span, and the second.
+        markers: the markers before and after the first span, and the second.
 
     Returns:
         A tuple of the text and two lists of a beginning and an end, in characters.
@@ -484,7 +486,7 @@ def _unmarked(text, markers):
     places: dict[str, list[int]] = {}
     for part in re.split(f"({'|'.join(map(re.escape, markers))})", text):
         if part not in markers:
-            # A space beside a marker is within it.
+            # A space beside a marker belongs to the marker.
             plain += part.removeprefix(" ") if last in markers[::2] else part
         else:
             if part in markers[1::2]:
@@ -529,10 +531,11 @@ def arrange(
     """Make `Examples` of a task.
 
     Args:
-        task: `TaskData`. Without `label_names`, classes that are strings, and tags,
-            get those that are there; see `infer_label_names`.
+        task: `TaskData`. Without `label_names`, the names of classes and tags are those
+            that occur; see `infer_label_names`.
         records: list of dicts from columns to values.
-        place: function from a record's number to where it is, for errors; or `None`.
+        place: function from a record's number to a description of its place, for
+            errors; or `None`.
 
     Returns:
         `Examples`.
@@ -558,13 +561,13 @@ def infer_label_names(
     """Infer the names of classes from the labels of all examples.
 
     Args:
-        labels: sequence of labels, `None` where there is none.
-        tags: bool. Whether they are tags of words, always names.
+        labels: sequence of labels, `None` for a missing one.
+        tags: bool. Whether they are tags of words, which are always names.
 
     Returns:
-        The different labels as strings, sorted, but of tags `"O"` first; for `True`
-        and `False` both. `None` for whole numbers, which are kept, and where a
-        label is missing.
+        The different labels as strings, sorted; for tags, `"O"` comes first. For bools,
+        both `"False"` and `"True"`. `None` for whole numbers, which stay as they are,
+        and if a label is missing.
     """
     if not labels or None in labels:
         return None
@@ -578,7 +581,7 @@ def infer_label_names(
 
 
 def whole_number(label: Any) -> int | None:
-    """Convert a whole number, in its shortest writing, too; else give `None`."""
+    """Convert a whole number, or a string in its shortest form; else give `None`."""
     if isinstance(label, str):
         return int(label) if _WHOLE.fullmatch(label) else None
     return label if isinstance(label, int) and not isinstance(label, bool) else None

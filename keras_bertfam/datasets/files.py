@@ -1,4 +1,4 @@
-"""Readers of the files that benchmark data comes in."""
+"""Read the files in which benchmark data comes."""
 
 import csv
 import gzip
@@ -17,14 +17,14 @@ from keras_bertfam.text_files.reading import opened
 from keras_bertfam.text_files.sources import source_of
 from keras_bertfam.types import Config, Path
 
-ANY = object  # the form of what means nothing here
+ANY = object  # the form of values that aren't read here
 
 
 def decoded_lines(path: Path) -> Iterator[str]:
-    """Read lines of a text file in UTF-8 with their ends, without a byte-order mark.
+    """Read lines of a UTF-8 text file with their ends, without a byte-order mark.
 
-    One that ends with `.gz` or `.zst` is decompressed. Only `\\n` and `\\r\\n` end a
-    line: text may hold other characters that Python takes for line ends.
+    Files that end in `.gz` or `.zst` are decompressed. Only `\\n` and `\\r\\n` end a
+    line: text may contain other characters that Python takes for line ends.
 
     Raises:
         ValueError: for a line that isn't UTF-8, with its number, and a damaged file.
@@ -41,8 +41,8 @@ def decoded_lines(path: Path) -> Iterator[str]:
         ) from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(
-            f"{path!s} must be whole, as its ending says. Received, after line "
-            f"{number}: {error}."
+            f"{path!s} must be a complete compressed file, as its name says. "
+            f"Received, after line {number}: {error}."
         ) from error
 
 
@@ -68,16 +68,16 @@ def read_table(
         header: names of the columns of a file without one.
         renamed: dict from names in the file to names to return.
         limit: int or `None`. The most lines to read.
-        broken: a list for messages about lines without a value for each column,
-            which are then left out; or `None`.
+        broken: a list that gets a message for each line without a value for each
+            column; such lines are then left out. Or `None`.
 
     Returns:
-        A list of dicts of strings without white space around them. Values beyond
+        A list of dicts of strings, with white space around them removed. Values beyond
         the header are left out.
 
     Raises:
-        ValueError: for a file without a header where none is given, or a line
-            with too few values.
+        ValueError: for a file without a header if no `header` is given, or a line with
+            too few values.
     """
     renamed = renamed or {}
     lines = [line.split("\t") for line in itertools.islice(read_lines(path), limit)]
@@ -94,7 +94,7 @@ def read_table(
         )
     needed = len(names)
     if broken is None:
-        # A file may lack the last columns, such as a test part its labels.
+        # A file may lack the last columns: a test part has no labels.
         needed = max(names.index(name) for name in columns) + 1
     records = []
     for number, values in enumerate(lines[first:], first + 1):
@@ -116,7 +116,7 @@ def read_table(
 def read_parallel(
     paths: Sequence[Path], columns: Sequence[str]
 ) -> list[dict[str, str]]:
-    """Read files that have a column each, with a line for each example.
+    """Read files with one column each, which have a line for each example.
 
     Args:
         paths: paths of as many files as there are columns.
@@ -126,7 +126,8 @@ def read_parallel(
         A list of dicts of strings.
 
     Raises:
-        ValueError: for files of unequally many lines, or another number of files.
+        ValueError: for files with unequal numbers of lines, or more or fewer files than
+            columns.
     """
     if len(paths) != len(columns):
         raise ValueError(
@@ -143,7 +144,7 @@ def read_parallel(
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """Read comma-separated values below a line of names; quotation marks count.
+    """Read comma-separated values after a line of names; quotation marks count.
 
     Returns:
         A list of dicts of strings. A short row has no value for the last names.
@@ -157,7 +158,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 def read_records(
     path: Path, delimiter: str, quoting: bool = True
 ) -> Generator[tuple[int, list[str]]]:
-    """Read values between delimiters, whatever their number.
+    """Read lines of values between delimiters, of any number.
 
     Args:
         path: path of a file.
@@ -165,13 +166,16 @@ def read_records(
         quoting: bool. Whether quotation marks enclose values.
 
     Yields:
-        Tuples of the line that values begin in, and the list of these. Blank lines
-        are left out.
+        Tuples of the number of the line in which values begin, and the list of values.
+        Blank lines are left out.
 
     Raises:
-        ValueError: for a value in quotation marks that doesn't end with one.
+        ValueError: for a value that begins with a quotation mark but doesn't end with
+            one.
     """
-    limit = csv.field_size_limit(2**31 - 1)  # texts may be long; it is the module's
+    limit = csv.field_size_limit(
+        2**31 - 1
+    )  # texts may be long; the limit is the module's
     number = 1
     try:
         reader = csv.reader(
@@ -186,21 +190,21 @@ def read_records(
             number = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(
-            f"{path!s}, line {number}: expected values between delimiters; one in "
-            "quotation marks ends with one, and has those inside it twice, or pass "
-            f"`quoting=False`. Received: {error}."
+            f"{path!s}, line {number}: expected values between delimiters. A value "
+            "that begins with a quotation mark must end with one, and double those "
+            f"inside; or pass `quoting=False`. Received: {error}."
         ) from error
     finally:
         csv.field_size_limit(limit)
 
 
 def read_json(path: Path) -> list[dict[str, Any]]:
-    """Read the objects of a JSON file that holds a list, or one in each line."""
+    """Read the objects of a JSON file: a list, or one object in each line."""
     return [record for _, record in located_json(path)]
 
 
 def located_json(path: Path) -> list[tuple[str, Any]]:
-    """Read what `read_json` gives, with where in the file each is."""
+    """Read objects as `read_json` does, each with its place in the file."""
     lines = list(read_lines(path))
     number = 1
     try:
@@ -223,17 +227,17 @@ def located_json(path: Path) -> list[tuple[str, Any]]:
 
 
 def read_squad(path: Path) -> list[dict[str, Any]]:
-    """Read questions in SQuAD's format, 1.1 or 2.0, or a question in each object.
+    """Read questions in SQuAD's format, 1.1 or 2.0, or one from each object.
 
     Args:
-        path: path of a file: SQuAD's JSON; or a JSON list, or an object a line, of
-            objects with `question`, `context` and `answers`, see `answers_in`, and
-            maybe `id`, `title` and `is_impossible`.
+        path: path of a file: SQuAD's JSON; or a JSON list, or one object a line, with
+            `question`, `context` and `answers`, see `answers_in`, and optionally `id`,
+            `title` and `is_impossible`.
 
     Returns:
         A list of dicts of `id`, `title` of the article, `question`, `context` and
-        `answers`, a dict of the lists `text` and `answer_start` (in characters),
-        empty for a question that is impossible, or whose answers are.
+        `answers`, a dict of the lists `text` and `answer_start` (in characters). The
+        lists are empty for an impossible question or one without answers.
 
     Raises:
         ValueError: for a file of another format.
@@ -264,7 +268,7 @@ def read_squad(path: Path) -> list[dict[str, Any]]:
 
 
 def _is_flat(path):
-    """Tell whether a file of questions has an object for each, a list or one a line."""
+    """Tell whether a file of questions has one object for each question."""
     first = next(filter(str.strip, read_lines(path)), "").lstrip()
     return first.startswith("[") or str(path).endswith((".jsonl", ".ndjson"))
 
@@ -287,22 +291,21 @@ def _answers(question):
 def read_conll(
     path: Path, header: Sequence[str] = (), begins: list[int] | None = None
 ) -> list[dict[str, list[str]]]:
-    """Read a word a line with its labels, a blank line between sentences.
+    """Read words with labels, one word a line, with blank lines between sentences.
 
-    Takes tabs or spaces between the columns, comments, and the ranges and empty
-    words (`1-2`, `1.1`) of CoNLL-U, which it leaves out. `-DOCSTART-` lines are
-    no words.
+    Columns are separated by tabs or spaces. Comments, `-DOCSTART-` lines, and CoNLL-U's
+    ranges and empty words (`1-2`, `1.1`) are left out.
 
     Args:
         path: path of a file.
-        header: names of the first columns. Without them the first is `tokens`, the
-            last `tags`, those between are `1`, `2` and so on, and every line has as
-            many.
-        begins: a list for the numbers of the lines that sentences begin in, or
+        header: names of the first columns. Without them the first column is `tokens`,
+            the last is `tags`, those between are `1`, `2` and so on, and every line
+            must have the same number of columns.
+        begins: a list that gets the numbers of the lines in which sentences begin, or
             `None`.
 
     Returns:
-        A list of dicts of lists of strings, a dict per sentence.
+        A list with a dict of lists of strings for each sentence.
 
     Raises:
         ValueError: for a line with too few columns, or, without a `header`, too many.
@@ -322,7 +325,7 @@ def read_conll(
         if values[0] == "-DOCSTART-" or (universal and line.startswith("#")):
             continue
         if universal and re.fullmatch(r"\d+[-.]\d+", values[0]):
-            continue  # several words in one, or one that is left out in the text
+            continue  # a token of several words, or a word that isn't in the text
         if universal and values[0] != str(len(words) + 1):
             raise ValueError(
                 f"{path!s}, line {number}: expected word {len(words) + 1} of its "
@@ -344,13 +347,13 @@ def read_conll(
 
 
 def check_form(value: Any, form: Any, where: str) -> None:
-    """Raise a `ValueError` unless a value of JSON is of a form.
+    """Raise a `ValueError` unless a JSON value has a certain form.
 
     Args:
-        value: what was read.
-        form: a type or a tuple of types, `ANY` for what means nothing; a dict of forms
-            by their keys, of which those with a question mark may be left out; or a
-            list of the one form that all values have.
+        value: the value that was read.
+        form: a type or a tuple of types; `ANY` for values that aren't read; a dict of
+            forms by their keys, where keys with a question mark are optional; or a list
+            with the one form of all items.
         where: str, for the message.
     """
     kind = type(form) if isinstance(form, (dict, list)) else form
@@ -382,17 +385,17 @@ _EXPECTED = (
 
 
 def is_answers(value: Any) -> bool:
-    """Tell whether a value is answers with places, which no other label is."""
+    """Tell whether a value is answers with places, unlike every other label."""
     first = value[0] if isinstance(value, list) and value else value
     return isinstance(first, dict) and "text" in first
 
 
 def answers_in(value: Any, context: str) -> Config:
-    """Convert answers to the form that SQuAD's readers have.
+    """Convert answers to the form of SQuAD's reader.
 
     Args:
         value: str, dict, a list of them, or one of these as JSON. A text without an
-            `answer_start` is where the context has it first.
+            `answer_start` is taken at its first place in the context.
         context: str.
 
     Returns:
@@ -418,7 +421,7 @@ def _parts(value):
 
 
 def _pairs(part, value):
-    """Pair texts with places, leaving out what is no answer."""
+    """Pair texts with places; leave out values that aren't answers."""
     part = {"text": part} if isinstance(part, str) else part
     try:
         texts = _parts(part["text"])

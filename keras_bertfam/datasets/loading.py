@@ -1,4 +1,4 @@
-"""Examples of a task, by name or from files, in one form."""
+"""Load examples of a task, by name or from files, in one form."""
 
 import glob
 import os
@@ -16,7 +16,7 @@ from keras_bertfam.datasets.task_data import TASKS, TaskData, get_task
 from keras_bertfam.layers import read_documents
 from keras_bertfam.types import Path
 
-_SHOWN = 8  # classes that a line names
+_SHOWN = 8  # how many classes the printed line names
 _LABELLED = {"train", "validation"}
 
 
@@ -37,65 +37,74 @@ def load_examples(
     validation_split: float | None = None,
     seed: int = 0,
 ) -> Any:
-    """Load the examples of a task, or of a table of your own.
+    """Load the examples of a task, or of your own table.
 
-    Labels of a table are inferred: strings are classes, numbered as they are sorted
-    (`"True"` and `"False"` too), whole numbers, `1.0` among them, are the numbers of
-    classes and are kept, other numbers are for regression, lists are tags of lists of
-    words, and of texts any number of classes, and dicts of `text` and `answer_start`
-    beside two texts are answers. What was inferred is printed in a line; each has an
-    argument. `nan`, and among numbers `inf`, is no label. `label_names` of the result
-    are for the model, which keeps them. Errors count lines of files from 1, rows
-    from 0.
+    The kind of a table's labels is inferred:
+
+    - strings (also `"True"` and `"False"`) are classes, numbered in sorted order;
+
+    - whole numbers, also `1.0`, are the numbers of classes;
+
+    - other numbers are for regression;
+
+    - lists are tags if the inputs are lists of words, and otherwise sets of classes;
+
+    - dicts of `text` and `answer_start`, with two texts as inputs, are answers.
+
+    A line is printed with everything that was inferred; each of these has an argument
+    that sets it. `nan` isn't a label, and neither is `inf` among numbers. Give the
+    result's `label_names` to the model, which keeps them. Errors count lines of files
+    from 1, and rows from 0.
 
     Args:
-        task: name of a task, see `get_task`, or a `TaskData` of your own. Or the
-            table: path or list of paths of `.csv`, `.tsv`, `.tab`, `.json` (a list,
-            or an object a line), `.jsonl`, `.ndjson`, `.parquet` or `.pq`; with a
-            word a line `.conll`, `.bio` or `.iob` (the first column has the words,
-            the last the tags) and `.conllu`; a `pandas.DataFrame`; what the
-            `datasets` library has.
+        task: name of a task, see `get_task`, or your own `TaskData`. Or a table: a path
+            or a list of paths of `.csv`, `.tsv`, `.tab`, `.json` (a list, or one object
+            a line), `.jsonl`, `.ndjson`, `.parquet` or `.pq`; of files with one word a
+            line, `.conll`, `.bio` or `.iob` (the first column has the words, the last
+            the tags) or `.conllu`; a `pandas.DataFrame`; or an object of the `datasets`
+            library.
         split: `"train"`, `"validation"`, `"test"`, and for `"mnli"`
-            `"validation_mismatched"` and `"test_mismatched"`. Which part of a
+            `"validation_mismatched"` and `"test_mismatched"`; or the part of a
             `datasets.DatasetDict`.
-        data: of a task: where local files are: a folder in one of the table's
-            layouts; or the path or paths of the files of this split, as TSV, JSON (a
-            list, or an object a line), SQuAD's format, CSV or Parquet with its columns,
-            CoNLL, CSV if of choices, or open questions as ORQA, DPR or TriviaQA have
-            them.
-            `None` loads by name with `tensorflow_datasets`, which downloads.
-        limit: int or `None`. Only the first so many; of a task with several examples
-            for a question, such as MultiRC and ReCoRD, all those of so many questions.
-        text: of a table: name of the column with the texts, or a tuple of two, for
-            pairs, or for the question and its context; an empty text of a CSV file is
-            a text. `None`, in CoNLL's files,
-            means `"tokens"`, and the label `"tags"`, or `"upos"` of `.conllu`.
-        label: name of the labels' column, or `None` without labels.
-        label_names: sequence of strings, the classes in order, such as those of the
-            table that a model was trained on; `None` infers them.
+        data: for a task, the place of local files: a folder with one of the known
+            layouts; or the path or paths of the files of this split. These are TSV,
+            JSON (a list, or one object a line), SQuAD's format, CSV or Parquet with the
+            task's columns, CoNLL, CSV for choices, or open questions in the formats of
+            ORQA, DPR or TriviaQA. `None` loads the task by name with
+            `tensorflow_datasets`, which downloads it.
+        limit: int or `None`. The most examples to load, the first ones. If a task has
+            several examples for a question, as MultiRC and ReCoRD do, the most
+            questions.
+        text: for a table, the name of the column with the texts, or a tuple of two: for
+            pairs, or for a question and its context. An empty text in a CSV file counts
+            as a text. For CoNLL's files, `None` means `"tokens"`, with the label
+            `"tags"`, or `"upos"` in `.conllu`.
+        label: name of the labels' column; `None` for no labels.
+        label_names: sequence of strings, the classes in order, for example those of the
+            table that a model was trained on. `None` infers them.
         kind: `"classification"`, `"regression"`, `"tagging"`, `"multi_label"` (a list
             of classes for each text, for `TextClassifier(multi_label=True)`),
-            `"text_to_text"`, whose labels are texts, or `"question_answering"`, whose
-            labels are texts that are in the second column, dicts of `text` and
-            `answer_start`, lists of either, or these as JSON, empty where there is no
-            answer; `None` infers it, but for `"text_to_text"`. `"tagging"` also reads
-            text files of any name as CoNLL.
-        delimiter: str between the values of a line. `None` is a tab in `.tsv`, and in
-            `.csv` what of `,`, `;`, tab and `|` makes the columns asked for.
+            `"text_to_text"`, whose labels are texts, or `"question_answering"`. Labels
+            of the last are texts contained in the second column, dicts of `text` and
+            `answer_start`, lists of either, or these as JSON; an empty label means that
+            there is no answer. `None` infers every kind except `"text_to_text"`.
+            `"tagging"` also reads text files of any name as CoNLL.
+        delimiter: str between the values of a line. `None` means a tab in `.tsv`; in
+            `.csv`, the one of `,`, `;`, tab and `|` that gives the wanted columns.
         header: names of the columns of a text file without a first line of names.
-        quoting: bool. Whether quotation marks enclose values, which may have
-            delimiters, ends of lines, and quotation marks twice. `False` takes them
-            as they are.
-        validation_split: float or `None`. With a share of examples to validate on the
-            result is a tuple of two `Examples`, see `Examples.split`.
-        seed: int, of `validation_split`.
+        quoting: bool. Whether quotation marks enclose values. A value may then contain
+            delimiters, ends of lines, and doubled quotation marks. `False` reads
+            quotation marks as plain characters.
+        validation_split: float or `None`. The share of examples to validate on. The
+            result is then a tuple of two `Examples`, see `Examples.split`.
+        seed: int, the seed for `validation_split`.
 
     Returns:
-        `Examples`, or two. Of a task of kind `"text"`: a `tf.data.Dataset` of
-        strings.
+        `Examples`, or a tuple of two. For a task of kind `"text"`, a `tf.data.Dataset`
+        of strings.
 
     Raises:
-        ValueError: for an unknown task or split, or files that don't fit.
+        ValueError: for an unknown task or split, or files of another format.
         FileNotFoundError: if files are missing.
         ImportError: for a Parquet file without pyarrow.
 
@@ -127,14 +136,15 @@ def load_examples(
         unfit = [name for name, value in given.items() if value is not None]
         if unfit:
             raise ValueError(
-                f"`{unfit[0]}` must be given with a table of your own only, not with "
-                f"a task. Received: {unfit[0]}={given[unfit[0]]!r}, task={task!r}."
+                f"`{unfit[0]}` must be given only with your own table, not with a "
+                f"task. Received: {unfit[0]}={given[unfit[0]]!r}, task={task!r}."
             )
         examples = _load_task(get_task(task), split, data, limit)
     else:
         if data is not None:
             raise ValueError(
-                f"`data` must be `None` where a table comes first. Received: {data!r}."
+                "`data` must be `None` if the first argument is a table. Received: "
+                f"{data!r}."
             )
         tagging = kind == "tagging"
         implied = tables.label_of_conll(task) or ("tags" if tagging else None)
@@ -159,7 +169,7 @@ def load_examples(
 
 
 def _print_inferred(examples, request, label_names, kind):
-    """Print to the standard error what was inferred from a table."""
+    """Print what was inferred from a table to the standard error."""
     inferred = [f"delimiter={delimiter!r}" for delimiter in sorted(request.delimiters)]
     if request.label is not None and kind is None:
         inferred.append(f"kind={examples.task.kind!r}")
@@ -193,12 +203,12 @@ def _load_task(task, split, data, limit):
                 stacklevel=4,
             )
     if task.super_glue:
-        # Of MultiRC's records several are of a question; `take` keeps them together.
+        # Several of MultiRC's records belong to a question; `take` keeps them together.
         whole = limit is None or task.kind == "answer_sets"
         records = _prepared(task, records if whole else records[:limit])
     examples = arrange(task, records)
     if not len(examples):
-        raise ValueError(f"{task.name!r}, split {split!r}: no example in it.")
+        raise ValueError(f"{task.name!r}, split {split!r}: there is no example in it.")
     return examples if limit is None else examples.take(limit)
 
 
@@ -244,11 +254,12 @@ def _from_tfds(task, split, limit):
     records = []
     for source in task.source:
         dataset = tfds.load(source, split=name)
-        # SuperGLUE's are cut once they are sorted, for some belong together.
+        # SuperGLUE's records are cut after sorting, because some belong together.
         if limit is not None and not task.super_glue:
             dataset = dataset.take(limit)
         records += map(tables.decoded, tfds.as_numpy(dataset))
-    # What is prepared there is shuffled. AX-g's pairs are neighbours in its file.
+    # `tensorflow_datasets` shuffles its data, but AX-g's pairs are neighbours in the
+    # file.
     if all(
         isinstance(k, int) for record in records for k in super_glue.numbers(record)
     ):
@@ -277,10 +288,10 @@ def _paths(task, split, data):
 
 
 def _layout(task, split, folder):
-    """Find the files of a folder's splits, by the first layout that fits.
+    """Find the files of a folder's splits, by the first layout that the folder has.
 
-    One of which a part to train or to validate on is missing comes last: what it
-    trains on may be what another validates on.
+    Layouts without a part to train or to validate on come last: their training part may
+    be another layout's validation part.
     """
     found = [(layout, _files_there(layout, folder)) for layout in task.layouts]
     found.sort(key=lambda pair: bool(_LABELLED & pair[0].keys() - pair[1].keys()))
@@ -308,7 +319,7 @@ def _listed(folder):
 
 
 def _near_by(task, folder):
-    """Tell where the files may be instead: in a folder within, or another task's."""
+    """Say where the files may be instead, or which other task's files they are."""
     for path in sorted(glob.glob(f"{glob.escape(folder)}/*/")):
         if _is_whole(task, path):
             return f"; they are in {os.path.normpath(path)!r}"
@@ -324,7 +335,7 @@ def _is_whole(task, folder):
 
 
 def _files_there(layout, folder):
-    """Find the files of each split of a layout that the folder has all of."""
+    """Find the files of each split of a layout for which the folder has all files."""
     found = {
         name: [
             path
@@ -338,7 +349,7 @@ def _files_there(layout, folder):
 
 
 def _has_labels(task, found):
-    """Tell whether tables to train and validate on have a column of labels."""
+    """Tell whether the tables to train and to validate on have a column of labels."""
     if task.kind not in ("classification", "regression") or task.json_lines:
         return True
     return all(

@@ -1,4 +1,4 @@
-"""Mixtures of tasks, each written in several ways, for instructions."""
+"""Mix tasks, each written in several ways, for training on instructions."""
 
 import functools
 import math
@@ -25,31 +25,33 @@ def mixture(
 ) -> TaskMixture:
     """Mix tasks, each written in several ways, as pairs of texts to train on.
 
-    With `n` examples of a task and the limit `K`, its rate is `min(n, K) **
-    (1 / temperature)`, over the sum of all (T5); FLAN has `limit=3000`. By
-    `"per_template"` each template is a task of its own, as T0 has it: what counts is
-    `n` times the number of templates, and for a task of more than `K` examples `K`.
+    A task with `n` examples has the rate `min(n, limit) ** (1 / temperature)`, divided
+    by the sum over all tasks (T5). With the default temperature and limit, tasks of 100
+    and 300 examples have the rates 0.25 and 0.75. FLAN has `limit=3000`. With
+    `rates="per_template"` each template is a task of its own, as in T0: `n` is then
+    multiplied by the number of templates, and a task of more than `limit` examples
+    counts as `limit`.
 
-    Every pair's task is drawn by the rates, and one of its templates. Within a pass a
-    task's examples come in random order, each once before any comes again; the next
-    pass draws anew. All of this depends on the preprocessor's seed and the pass alone,
-    so that a run that is resumed goes on with the batch that was next. With
-    `training=False` a mixture is the same sample each time, not every example.
+    For each pair, a task is drawn by the rates, and then one of the task's templates.
+    Within an epoch a task's examples come in random order, each once before any comes
+    again; the next epoch draws anew. The draws depend only on the preprocessor's seed
+    and the epoch, so that a resumed run continues with the next batch. With
+    `training=False` a mixture gives the same sample each time, and not every example.
 
     Args:
-        tasks: dict from names to `Examples` with labels, or to the folder or files of
-            the task of that name, whose training part is loaded, or to `None` for
-            `tensorflow_datasets`.
-        templates: dict from names of tasks to lists of a `Template` or more, or of what
-            makes one, see `write_examples`. Tasks that aren't in it have those of the
-            library, in `datasets.templates.TEMPLATES`. Defaults to `None`.
+        tasks: dict from names to `Examples` with labels; or to the folder or files of
+            the task of that name, whose training part is loaded; or to `None`, which
+            loads it with `tensorflow_datasets`.
+        templates: dict from names of tasks to lists of templates, see `write_examples`.
+            Other tasks have the library's templates, in `datasets.templates.TEMPLATES`.
+            Defaults to `None`.
         rates: `"proportional"`, `"per_template"`, `"equal"`, or a dict from names of
             tasks to numbers. Defaults to `"proportional"`.
-        limit: int or `None`. As many examples of a task count at most, for its rate;
-            all may be drawn. Defaults to `2**19`.
-        temperature: float. Above 1 rates become more alike. Defaults to `1.0`.
-        pairs_per_pass: int or `None`. After how many pairs a pass ends. Defaults to
-            the sum of the examples that count.
+        limit: int or `None`. The most examples of a task that count for its rate. All
+            its examples may still be drawn. Defaults to `2**19`.
+        temperature: float. Above 1, rates become more equal. Defaults to `1.0`.
+        pairs_per_pass: int or `None`. The pairs of an epoch. Defaults to the sum of the
+            examples that count.
 
     Returns:
         A `TaskMixture` for `preprocessor.dataset` of a `TextToText` or `CausalLM`. Its
@@ -57,7 +59,7 @@ def mixture(
 
     Raises:
         ValueError: for a task without labels or templates, a template with fields that
-            its task doesn't have, or rates that fit no task.
+            its task doesn't have, or rates for other tasks.
 
     Example:
 
@@ -135,8 +137,8 @@ def _templates(name, task, given):
         return as_templates(name, given[name])
     if task not in TEMPLATES:
         raise ValueError(
-            f"`templates` must have those of each task but {[*TEMPLATES]}, which have "
-            f"their own. Received: none for {name!r}."
+            f"`templates` must have templates for each task except {[*TEMPLATES]}, "
+            f"for which the library has some. Received: none for {name!r}."
         )
     return TEMPLATES[task]
 
@@ -145,7 +147,7 @@ def _counted(count, templates, rates, limit):
     """Count the examples of a task that count."""
     limit = limit or count
     if rates == "per_template":
-        # Of a task with more templates than may count, one example for each.
+        # If a task has more templates than `limit`, one example counts for each.
         return templates * (max(1, limit // templates) if count > limit else count)
     return min(count, limit)
 
@@ -162,6 +164,6 @@ def _rates(counted, rates, temperature):
                 f"`rates` must be one of {[*_RATES]}, or have a number for each of "
                 f"{[*counted]}, not negative and not all 0. Received: {rates!r}."
             )
-    # Of the greatest, as powers of large numbers overflow.
+    # Relative to the greatest: powers of large numbers would overflow.
     most = max(given.values())
     return {name: (rate / most) ** (1 / temperature) for name, rate in given.items()}

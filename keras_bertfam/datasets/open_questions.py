@@ -1,4 +1,4 @@
-"""Questions without passages, as ORQA, DPR and TriviaQA have them in files."""
+"""Read questions without passages from the files of ORQA, DPR and TriviaQA."""
 
 import ast
 import itertools
@@ -19,7 +19,7 @@ _DOCUMENT = {
     "Filename?": str,
     "Title?": str,
     "DocPartOfVerifiedEval?": bool,
-    # How a document was found, and what was said of it.
+    # Keys of how a document was found, and of comments on it.
     **{
         f"{name}?": ANY
         for name in (
@@ -44,7 +44,7 @@ _TRIVIA = {
                 "Value": str,
                 "Aliases": [str],
                 "HumanAnswers?": [str],
-                # Other writings of these, and what kind they are of.
+                # Keys of other spellings of answers, and of their kinds.
                 **{
                     f"{name}?": ANY
                     for name in (
@@ -71,24 +71,24 @@ _TRIVIA = {
     "Split?": ANY,
     "Version?": ANY,
 }
-# Documents of a question, and the folder of evidence that they are in.
+# Keys of a question's documents, and their folders of evidence.
 _EVIDENCE = {"EntityPages": "wikipedia", "SearchResults": "web"}
-_WORDS = 400  # of a document's beginning, as in BERT's paper
+_WORDS = 400  # words of a document's beginning, as in BERT's paper
 _STRING = r"""(?:'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")"""
-# A list of strings, and nothing in it that could be deep or be computed.
+# Matches a list of strings, without anything nested or computed.
 _LIST = re.compile(rf"\[\s*(?:{_STRING}\s*(?:,\s*{_STRING}\s*)*+(?:,\s*)?)?\]", re.S)
 _LONGEST = 1_000_000  # characters of such a list
 _PACKED = (".gz", ".zst")
 
 
 def read(path: Path) -> list[Config]:
-    """Read questions and what answers them, by what the file's name ends in.
+    """Read questions and their answers, in a format that the file's ending tells.
 
-    - `.jsonl`, ORQA's: an object a line with `question` and `answer`, a list;
-    - `.json`, TriviaQA's: an answer's value and aliases are what is right, and what
-      people have added. Of a file of verified questions only these are read;
-    - anything else, DPR's: a question, a tab, and a list of strings as Python writes
-      it, which is read and never run.
+    - `.jsonl`, ORQA's: one object a line with `question` and `answer`, a list;
+    - `.json`, TriviaQA's: an answer's value, its aliases and answers added by people
+      are correct. Of a file of verified questions only the verified ones are read;
+    - any other, DPR's: a question, a tab, and a list of strings as Python writes it.
+      The list is parsed and never run.
 
     Each may be followed by `.gz` or `.zst`.
 
@@ -96,8 +96,8 @@ def read(path: Path) -> list[Config]:
         path: path of a file.
 
     Returns:
-        A list of dicts of `question`, `answer`, a list of strings, or `None` where it
-        isn't published, and maybe `idx`.
+        A list of dicts of `question`; `answer`, a list of strings, or `None` if it
+        isn't published; and possibly `idx`.
 
     Raises:
         ValueError: for a file of another format, an unknown key, and where that is.
@@ -149,7 +149,8 @@ def parse_list(text: str) -> list[str]:
         raise ValueError(f"{expected} Received: {text:.100}.")
     try:
         with warnings.catch_warnings():
-            # Patterns may have `\\s`, which Python doesn't know and so leaves.
+            # Patterns may have `\\s`, which isn't an escape of Python's strings and so
+            # stays.
             warnings.simplefilter("ignore")
             return [*ast.literal_eval(text)]
     except (SyntaxError, ValueError, MemoryError) as error:  # as of "\\x"
@@ -157,14 +158,14 @@ def parse_list(text: str) -> list[str]:
 
 
 def trivia_data(path: Path) -> list[Config]:
-    """Read the questions of a file of TriviaQA, all keys of which are known.
+    """Read the questions of a file of TriviaQA; refuse unknown keys.
 
     Args:
         path: path of a file.
 
     Returns:
-        A list of dicts with the file's keys; of a file of verified questions these
-        alone, with the documents that are verified where some say so.
+        A list of dicts with the file's keys. Of a file of verified questions only the
+        verified ones, with only their verified documents if some are marked.
 
     Raises:
         ValueError: for a file of another format, an unknown key, and where that is.
@@ -198,7 +199,7 @@ def _trivia_question(each):
 
 
 def _aliases(each):
-    """List all that is right of a question of TriviaQA, the value first."""
+    """List all correct answers to a question of TriviaQA, the value first."""
     answer = each.get("Answer")
     if answer is None:
         return None
@@ -207,23 +208,23 @@ def _aliases(each):
 
 
 def read_with_evidence(path: Path) -> list[Config]:
-    """Read TriviaQA's questions with the documents beside them, as SQuAD's.
+    """Read TriviaQA's questions with their documents, in the form of SQuAD.
 
-    A document's first 400 words are a question's context if one of the answers is
-    there, as BERT's paper has it; documents without are left out. All answers that are
-    there count, the earliest one first, and of each the first place.
+    As in BERT's paper, a document's first 400 words are a question's context if they
+    contain an answer; other documents are left out. All answers in the context count,
+    each at its first place, the earliest one first.
 
     Args:
         path: path of a file in the folder `qa` of TriviaQA for reading comprehension,
             beside `evidence`.
 
     Returns:
-        A list of dicts as `files.read_squad` gives.
+        A list of dicts, as from `files.read_squad`.
 
     Raises:
         ValueError: for a file of another format, an unknown key, and a document whose
             name leads out of the folder.
-        FileNotFoundError: if no document is there.
+        FileNotFoundError: if there are no documents.
 
     References: [Joshi et al., 2017](https://arxiv.org/abs/1705.03551); [Devlin et al.,
     2018](https://arxiv.org/abs/1810.04805), section 4.2.
@@ -256,7 +257,7 @@ def read_with_evidence(path: Path) -> list[Config]:
         )
     if missing:
         warnings.warn(
-            f"{path!s}: {len(missing)} of {count} documents aren't there. The first: "
+            f"{path!s}: {len(missing)} of {count} documents are missing. The first: "
             f"{missing[0]}.",
             stacklevel=6,
         )
@@ -269,7 +270,7 @@ def _documents(each: Config, folder: str) -> Iterator[tuple[str, str]]:
         for document in each.get(key, ()):
             file = document.get("Filename")
             if file is None:
-                continue  # one that could not be fetched
+                continue  # a document that couldn't be downloaded
             parts = file.split("/")
             if os.path.isabs(file) or os.pardir in parts or "\0" in file:
                 raise ValueError(
@@ -293,7 +294,7 @@ def _beginning(path):
 
 
 def _places(context: str, answers: Any) -> Config | None:
-    """Find answers in a context, in the form of SQuAD's; `None` if none is there."""
+    """Find answers in a context, in the form of SQuAD; `None` if it contains none."""
     found: dict[str, int] = {}
     for answer in answers:
         match = answer_pattern(answer.encode()).search(context)
@@ -301,13 +302,13 @@ def _places(context: str, answers: Any) -> Config | None:
             found.setdefault(match.group(), match.start())
     if not found:
         return None
-    # Of those that begin in one place the longest is first.
+    # Of answers that begin at the same place, the longest is first.
     pairs = sorted(found.items(), key=lambda pair: (pair[1], -len(pair[0])))
     return {"text": [t for t, _ in pairs], "answer_start": [s for _, s in pairs]}
 
 
 def from_tfds(record: Config) -> Config:
-    """Convert a record of `tensorflow_datasets` to what `read` gives."""
+    """Convert a record of `tensorflow_datasets` to the form of `read`."""
     answer = record.get("answers", record.get("answer"))
     found = {"question": record["question"]}
     if isinstance(answer, dict):  # TriviaQA's

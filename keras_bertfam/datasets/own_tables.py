@@ -1,4 +1,4 @@
-"""Examples of a table that comes without a `TaskData`."""
+"""Make examples from a table that has no `TaskData`."""
 
 import math
 import re
@@ -22,7 +22,7 @@ _KINDS = ("classification", "regression", "tagging", "multi_label", "text_to_tex
     _QUESTIONS,
 )
 _WITHOUT_NAMES = ("regression", "text_to_text", _QUESTIONS)
-# How the values that are missing are written, and those that are no finite numbers.
+# How missing values and numbers that aren't finite are written.
 _NAN, _INFINITE = (re.compile(text, re.I) for text in ("[-+]?nan", "[-+]?inf(inity)?"))
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)\.0*")
 # "007" is a name.
@@ -46,7 +46,7 @@ def load_table(
         `Examples`.
 
     Raises:
-        ValueError: for a cell that is missing or none of its column.
+        ValueError: for a missing cell, or one that doesn't belong into its column.
     """
     _check_arguments(request, label_names, kind)
     table = tables.read(source, request)
@@ -116,7 +116,7 @@ def question_records(table: Table, request: TableRequest) -> list[dict[str, Any]
         List of dicts of `id`, `question`, `context` and `answers`.
 
     Raises:
-        ValueError: for what is no text, or answers that aren't in the context.
+        ValueError: for cells that aren't texts, or answers that aren't in the context.
     """
     _check_inputs(table, request, False)
     question, context = request.text
@@ -135,9 +135,9 @@ def question_records(table: Table, request: TableRequest) -> list[dict[str, Any]
 
 
 def _settle_classes(table, column, names):
-    """Make whole numbers of `1.0`, and one word of `TRUE` and `true`.
+    """Turn `1.0` into a whole number, and `TRUE` and `true` into one class.
 
-    Raises a `ValueError` for what is written where a label is missing.
+    Raises a `ValueError` for words that usually stand for a missing label.
     """
     names = {str(name) for name in names or ()}
     labels = [record[column] for record in table.records]
@@ -165,7 +165,7 @@ def _settle_classes(table, column, names):
 
 
 def _whole(label):
-    """Read a whole number, also as `1.0`, else `None`."""
+    """Read a whole number, also in the form `1.0`; otherwise give `None`."""
     number = whole_number(label)
     if number is not None or isinstance(label, bool):
         return number
@@ -206,7 +206,7 @@ def _expected(table, number, column, expected, value):
 def _check_inputs(table, request, words):
     if words and len(request.text) > 1:
         raise ValueError(
-            "`text` must be one column, where it has lists of words. Received: "
+            "`text` must be one column if it has lists of words. Received: "
             f"{list(request.text)}."
         )
     for number, record in enumerate(table.records):
@@ -227,7 +227,7 @@ def _are_tags(value):
 
 
 def _check_labels(table, request, words):
-    """Raise for a cell that is no label, and strip white space off the others."""
+    """Raise an error for a cell that isn't a label; strip white space off labels."""
     for number, record in enumerate(table.records):
         label = record[request.label]
         if words:
@@ -259,9 +259,9 @@ def _is_number(label):
 
 
 def _names_of(table, labels, column):
-    """Name the classes; whole numbers are kept, so all below have names, too."""
+    """Name the classes. Whole numbers are kept, so all below have names, too."""
     numbers = [*map(whole_number, labels)]
-    if None in numbers or not {*numbers} - {-1}:  # -1 is of test parts
+    if None in numbers or not {*numbers} - {-1}:  # test parts have -1
         return infer_label_names(labels)
     for record, number in enumerate(numbers):
         if not 0 <= number < len(numbers):

@@ -1,4 +1,4 @@
-"""SuperGLUE's lines of JSON, and its records in the form that tasks take."""
+"""Read SuperGLUE's lines of JSON, and convert records to the form that tasks take."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,8 +8,8 @@ from keras_bertfam.datasets.files import ANY, check_form
 from keras_bertfam.types import Config, Path
 
 _LABEL = (bool, int, str)
-# Of each task the keys of a line, with types; those with a question mark may be left
-# out.
+# For each task the keys of a line with their types; keys with a question mark are
+# optional.
 _NLI = {"premise": str, "hypothesis": str, "idx": int, "label?": _LABEL}
 _FORMS: dict[str, Config] = {
     "boolq": {"question": str, "passage": str, "idx": int, "label?": _LABEL},
@@ -67,7 +67,7 @@ _FORMS: dict[str, Config] = {
         "sentence2": str,
         "idx": int,
         "label?": _LABEL,
-        # What a line is an example of.
+        # The parts of a line that make one example.
         "logic?": ANY,
         "knowledge?": ANY,
         "lexical-semantics?": ANY,
@@ -91,11 +91,11 @@ def read(name: str, path: Path) -> list[Config]:
         path: path of a file of a JSON object a line.
 
     Returns:
-        A list of dicts; for MultiRC one for each answer, for ReCoRD one for each query.
+        A list of dicts: for MultiRC one for each answer, for ReCoRD one for each query.
 
     Raises:
-        ValueError: for a line without a key that it must have, with another key, or
-            with a value of another type, and where that is.
+        ValueError: for a line with a missing key, an unknown key, or a value of another
+            type. The message says where.
 
     Example:
 
@@ -123,13 +123,12 @@ def prepare(name: str, record: Config) -> list[Config]:
     """Convert a record of `tensorflow_datasets` to records of a task's columns.
 
     - COPA's question is a sentence;
-    - MultiRC's answer has its question before it, which so is not what a long
-      paragraph pushes out of a row;
-    - ReCoRD's query gives a record for each entity, which is in the placeholder's
-      place;
-    - WiC's sentences are one text with the word marked in both, and WSC's two spans
-      are places in its text, counted in characters;
-    - AX-b's sentences have RTE's names, as RTE's models answer it.
+    - MultiRC's answer gets its question before it, so that a long paragraph doesn't
+      push the question out of a row;
+    - ReCoRD's query gives a record for each entity, which replaces the placeholder;
+    - WiC's sentences become one text with the word marked in both, and WSC's two spans
+      become places in its text, in characters;
+    - AX-b's sentences get RTE's names, because RTE's models answer it.
 
     Args:
         name: str, of a task with `super_glue`.
@@ -158,14 +157,15 @@ def prepare(name: str, record: Config) -> list[Config]:
 
 
 def numbers(record: Config) -> list[Any]:
-    """List the numbers that a record has as its `idx`, from the outermost in.
+    """List the numbers in a record's `idx`, the outermost first.
 
     Args:
         record: dict, a record of `tensorflow_datasets` of GLUE or SuperGLUE.
 
     Returns:
-        A list: of MultiRC those of passage, question and answer, of ReCoRD those of
-        passage and query, else of a single number; `[None]` for a record without.
+        A list: for MultiRC the numbers of passage, question and answer; for ReCoRD
+        those of passage and query; otherwise a single number. `[None]` for a record
+        without numbers.
 
     Example:
 
@@ -277,10 +277,11 @@ def _prepared_ax_b(record):
 
 
 def _span_of_words(text, index, span):
-    """Find the place of a span of which the number of its first word is known.
+    """Find the place of a span, given the number of its first word.
 
-    Some spans aren't written as in their texts, and punctuation is a part of words: the
-    place is that of as many words as the span has, or within it that of the span.
+    Some spans aren't written as in their texts, and words include punctuation. So the
+    place is that of as many words as the span has; if these contain the span itself,
+    its place within them.
     """
     words, at = [], 0
     for word in text.split():

@@ -1,4 +1,4 @@
-"""Tables as people have them: files by their suffix, and other libraries' objects."""
+"""Read tables: files by their suffix, and other libraries' objects."""
 
 import contextlib
 import csv
@@ -16,13 +16,14 @@ from keras_bertfam.types import Path
 
 @dataclasses.dataclass
 class Table:
-    """Records of a table, with the columns that were asked for.
+    """Hold the records of a table, with the wanted columns.
 
     Attributes:
-        name: str, what errors call it.
-        records: list of dicts from columns to values; `None` where there is none.
-        place: function from a record's number to where it is, for errors.
-        label_names: the classes, where the table itself has them, or `None`.
+        name: str, the table's name in errors.
+        records: list of dicts from columns to values; `None` for a missing value.
+        place: function from a record's number to a description of its place, for
+            errors.
+        label_names: the classes if the table itself has them, or `None`.
     """
 
     name: str
@@ -33,13 +34,13 @@ class Table:
 
 @dataclasses.dataclass
 class TableRequest:
-    """The columns wanted of a table, and what its files don't tell.
+    """Hold the columns wanted from a table, and how to read its files.
 
     Attributes:
         text: names of the columns with the inputs.
         label: name of the labels' column, or `None`.
-        split: which part of a `datasets.DatasetDict`.
-        tagging: whether text files have a word a line.
+        split: the part of a `datasets.DatasetDict`.
+        tagging: whether text files have one word a line.
         delimiter, header, quoting: see `load_examples`.
         delimiters: set of the delimiters that were inferred.
     """
@@ -55,12 +56,12 @@ class TableRequest:
 
     @property
     def columns(self) -> list[str]:
-        """The columns to read, each once."""
+        """The columns to read, without duplicates."""
         names = [*self.text, *([] if self.label is None else [self.label])]
         return list(dict.fromkeys(names))
 
     def check_plain(self, source: Any) -> None:
-        """Raise where arguments are given that are for text files only."""
+        """Raise an error if arguments are given that are only for text files."""
         if self.delimiter is not None or self.header or not self.quoting:
             raise ValueError(
                 "`delimiter`, `header` and `quoting` must be left out but for text "
@@ -75,11 +76,11 @@ class TableRequest:
 
 
 def check_columns(name: Any, request: TableRequest, columns: Iterable[Any]) -> None:
-    """Raise a `ValueError` unless a table has the columns asked for, each once."""
+    """Raise a `ValueError` unless a table has each wanted column exactly once."""
     columns = list(columns)
     for missing in request.missing(columns):
         argument = "text" if missing in request.text else "label"
-        # What another argument names already isn't what was meant.
+        # A column that another argument names isn't suggested.
         free = {str(c).lower(): c for c in columns if c not in request.columns}
         nearest = difflib.get_close_matches(str(missing).lower(), free, 1)
         hint = "".join(f"; the nearest is {free[n]!r}" for n in nearest)
@@ -105,17 +106,17 @@ SUFFIXES = (*_DELIMITERS, *_JSON, *_PARQUET, *_CONLL)
 
 
 def is_file_name(name: str) -> bool:
-    """Tell whether a name ends as the files that are read here."""
+    """Tell whether a name has one of the suffixes that are read here."""
     return _suffix(name) in SUFFIXES
 
 
 def is_column_file(path: Path) -> bool:
-    """Tell whether it ends as a file of columns, text or Parquet, and not JSON."""
+    """Tell whether a file has columns, by its suffix: text or Parquet, not JSON."""
     return _suffix(path) in (*_DELIMITERS, *_PARQUET)
 
 
 def label_of_conll(source: Any) -> str | None:
-    """Name the column of labels of CoNLL files; `None` for anything else."""
+    """Name the column of labels of CoNLL files; `None` for other sources."""
     first = source[0] if isinstance(source, (list, tuple)) and source else source
     if not isinstance(first, (str, os.PathLike)) or _suffix(first) not in _CONLL:
         return None
@@ -123,26 +124,26 @@ def label_of_conll(source: Any) -> str | None:
 
 
 def read(source: Any, request: TableRequest) -> Table:
-    """Read the columns that are asked for.
+    """Read the wanted columns.
 
     Args:
-        source: path or list of paths, a `pandas.DataFrame`, or what the `datasets`
-            library has: `Dataset`, `IterableDataset` and dicts of them.
+        source: path or list of paths, a `pandas.DataFrame`, or an object of the
+            `datasets` library: `Dataset`, `IterableDataset` or a dict of them.
         request: `TableRequest`.
 
     Returns:
         A `Table` with at least one row.
 
     Raises:
-        ValueError: for another source, a file that isn't what its suffix says, or a
-            missing column.
+        ValueError: for another kind of source, a file that differs from its suffix, or
+            a missing column.
         FileNotFoundError: for a missing file.
         ImportError: for a Parquet file without pyarrow.
     """
     reader = _reader_of_objects(source)
     if request.split != "train" and not (reader and isinstance(source, dict)):
         raise ValueError(
-            '`split` must be "train" for a table that is in one part. Received: '
+            '`split` must be "train" for a table without parts. Received: '
             f"{request.split!r}."
         )
     if reader is not None:
@@ -163,7 +164,7 @@ def read(source: Any, request: TableRequest) -> Table:
 
 
 def decoded(value: Any) -> Any:
-    """Convert values to Python's own: bytes to strings, arrays to lists."""
+    """Convert values to Python's own types: bytes to strings, arrays to lists."""
     if isinstance(value, dict):
         return {name: decoded(part) for name, part in value.items()}
     if hasattr(value, "to_list"):  # a ragged tensor
@@ -176,7 +177,7 @@ def decoded(value: Any) -> Any:
 
 
 def _reader_of_objects(source):
-    """Find the reader for the library that made a table, if it is imported."""
+    """Find the reader for a table's library, if that library is imported."""
     pandas, datasets = (sys.modules.get(name) for name in ("pandas", "datasets"))
     if isinstance(source, getattr(pandas, "DataFrame", ())):
         return _read_frame
@@ -254,9 +255,9 @@ def _read_delimited(path, request):
 
 
 def _delimiter(path, request):
-    """Find the delimiter by which the first line has all columns, or most values."""
+    """Find the delimiter that gives the first line all columns, or the most values."""
     first = next((line for line in files.read_lines(path) if line.strip()), "")
-    first = first.split("\r")[0]  # what reads the file says what is wrong with it
+    first = first.split("\r")[0]  # reading the file will report what is wrong
     found = {
         d: next(csv.reader([first], delimiter=d)) for d in _DELIMITERS[_suffix(path)]
     }
@@ -323,7 +324,7 @@ def _read_dataset(dataset, request):
                 f"Received: {request.split!r}."
             )
         dataset = dataset[request.split]
-    if dataset.column_names is None:  # a stream may not know its own
+    if dataset.column_names is None:  # a stream may not know its columns
         records = [*dataset]
         columns = records[0] if records else request.columns
     else:

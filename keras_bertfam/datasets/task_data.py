@@ -1,4 +1,4 @@
-"""What each task's data is called, by name and in files."""
+"""Describe each task's data: its names, columns and files."""
 
 import dataclasses
 from typing import Any
@@ -17,56 +17,58 @@ _METRICS = {
     "candidates": ("squad_f1", "squad_exact_match"),
     "open_questions": ("open_exact_match",),
 }
-# Kinds with several examples for a question.
+# Kinds of tasks with several examples for a question.
 BY_QUESTION = ("answer_sets", "candidates")
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskData:
-    """The places and columns of a task's examples.
+    """Hold the places and columns of a task's examples.
 
     Attributes:
         name: str.
         kind: `"classification"`, `"regression"`, `"tagging"`, `"multi_label"`,
-            `"question_answering"`, `"multiple_choice"`, `"text_to_text"`,
-            `"parsing"`, whose labels are the columns `head` and `deprel`,
-            `"relations"`, of the columns `text`, `first` and `second`;
-            `"answer_sets"`, pairs of which each is a question with one of its answers,
-            and any number of these are right, or `"candidates"`, with one of the
-            texts of which the most probable is the answer; `"open_questions"`, which
-            have lists of answers and no passage; or `"text"`.
-        source: names of the datasets in `tensorflow_datasets`, one after the
-            other; empty if it isn't there.
-        columns: the inputs' columns there, and in files once `renamed`. Of
-            `"multiple_choice"`: the context's; the `question`'s if there is one;
-            then one with a list of choices, or one for each choice.
+            `"question_answering"`, `"multiple_choice"`, `"text_to_text"` or `"text"`;
+            `"parsing"`, with the columns `head` and `deprel` as labels; `"relations"`,
+            with the columns `text`, `first` and `second`; `"answer_sets"`, where each
+            example is a question with one of its answers, any number of which are
+            correct; `"candidates"`, where each example is a question with one text,
+            and the most probable text is the answer; or `"open_questions"`, which
+            have lists of answers and no passage.
+        source: names of the datasets in `tensorflow_datasets`, one after the other;
+            empty if it has none.
+        columns: the inputs' columns in `tensorflow_datasets`, and in files after
+            renaming (`renamed`). For `"multiple_choice"`: the context's column; the
+            `question`'s if there is one; then one column with a list of choices, or one
+            for each choice.
         label: the labels' column, or `None`.
         label_names: the classes in order.
-        splits: this library's name of a split to that of `tensorflow_datasets`.
-        metrics: names in `keras_bertfam.metrics`; the first is the one to watch.
-            `None` means those of the kind.
-        layouts: folders that the data is found as: for each split its files. The
-            first whose files are there, with labels to train and to validate on,
-            counts.
+        splits: dict from this library's names of splits to those of
+            `tensorflow_datasets`.
+        metrics: names in `keras_bertfam.metrics`; the first is the one to monitor.
+            `None` takes those of the kind.
+        layouts: known layouts of the data's folder: for each split its files. The first
+            layout whose files exist, with labels to train and to validate on, is used.
         header: names of the columns of files without a first line of names.
-        renamed: a file's name of a column to that in `columns`, `label`.
-        maximum: of a `"regression"`'s labels, which begin at 0.
-        question: of `"multiple_choice"`: which column has the question that goes
-            before each choice, or has it in the place of its `_`; or `None`.
-        symmetric: whether the texts of a pair could change places.
-        prefix: what T5's inputs begin with, `None` for the name.
-        json_lines: whether files have a JSON object a line, whatever they are called.
-        markers: of `"relations"` whose texts have the spans marked: what begins and
-            ends the first, and the second.
-        skip_broken_rows: whether rows of a table without a value for each column
-            are left out, with a warning, and no error.
+        renamed: dict from a file's names of columns to those in `columns` and `label`.
+        maximum: the greatest label of a `"regression"`; the least is 0.
+        question: for `"multiple_choice"`, the column of the question. A choice replaces
+            the question's `_`, or follows the question. Or `None`.
+        symmetric: whether the texts of a pair can be exchanged.
+        prefix: the beginning of T5's inputs; `None` for the name.
+        json_lines: whether files have one JSON object a line, whatever their suffix.
+        markers: for `"relations"` with marked spans: the markers before and after the
+            first span, and the second.
+        skip_broken_rows: whether rows without a value for each column are left out with
+            a warning, instead of raising an error.
         super_glue: whether files and records are SuperGLUE's, see
             `keras_bertfam.datasets.super_glue`.
-        parallel: whether a split's files have a column each, those of `columns` and
-            then of `label`, with a line for each example.
-        evidence: whether files are TriviaQA's, whose passages are files beside them.
-        patterns: of `"open_questions"`: whether answers are regular expressions, to
-            score by.
+        parallel: whether a split has one file for each of `columns` and then `label`,
+            with a line for each example.
+        evidence: whether files are TriviaQA's, with passages in other files beside
+            them.
+        patterns: for `"open_questions"`, whether answers are regular expressions that
+            score predictions.
 
     Example:
 
@@ -119,7 +121,7 @@ class TaskData:
 
     @property
     def can_be_learned(self) -> bool:
-        """bool: whether there are labels to learn, and others to validate on."""
+        """bool: whether there are labels to train on, and labels to validate on."""
         parts = {"train", "validation"} <= self.splits.keys()
         return bool(self.metrics) and parts and not self.patterns
 
@@ -138,7 +140,7 @@ _SQUAD_FILES = [
     {"train": (f"train-{v}.json",), "validation": (f"dev-{v}.json",)}
     for v in ("v1.1", "v2.0")
 ]
-# As Hugging Face has SQuAD, and as tables of it are written.
+# SQuAD in Hugging Face's form, and in tables made from it.
 _QUESTION_TABLES = tuple(
     {part: (f"{part}*.{ending}",) for part in ("train", "validation")}
     for ending in ("parquet", "csv")
@@ -463,9 +465,9 @@ _ALL = (
     ),
 )
 
-# The columns of CoNLL-U, as far as parsers are scored on them.
+# The columns of CoNLL-U up to those on which parsers are scored.
 _UNIVERSAL = ("id", "tokens", "lemma", "upos", "xpos", "feats", "head", "deprel")
-# As SciBERT's repository has all of its data.
+# The form of all data in SciBERT's repository.
 _TXT = ({"train": ("train.txt",), "validation": ("dev.txt",), "test": ("test.txt",)},)
 
 
@@ -508,7 +510,7 @@ _SCIENCE = (
         "DOWNREGULATOR INDIRECT-DOWNREGULATOR INDIRECT-UPREGULATOR INHIBITOR "
         "PRODUCT-OF SUBSTRATE SUBSTRATE_PRODUCT-OF UPREGULATOR",
         "relations",
-        ("accuracy",),  # the micro F1 of a class each
+        ("accuracy",),  # with one class for each example, this is the micro F1
         markers=("<<", ">>", "[[", "]]"),
     ),
     _texts(
@@ -532,7 +534,7 @@ def _super_glue(name, kind, source, columns, label_names, **kwargs):
 
 
 def _diagnostics(name, file, metrics):
-    """Make a test part for models of RTE, whose columns it has."""
+    """Make a test part with the columns of RTE, for RTE's models."""
     more = {"splits": {"test": "test"}, "layouts": ({"test": (f"{file}.jsonl",)},)}
     more |= {"metrics": metrics, "prefix": "rte"}
     source = name.replace("_", "")
@@ -565,7 +567,7 @@ _SUPER_GLUE = (
     _super_glue(
         "superglue_rte", "classification", "rte", _NLI_PAIR, _ENTAILMENT, prefix="rte"
     ),
-    # The states of both words, or of noun and pronoun, are compared.
+    # A model compares the states of both words, or of noun and pronoun.
     _super_glue("wic", "relations", "wic", _SPANS, _TRUTH, metrics=("accuracy",)),
     _super_glue("wsc", "relations", "wsc.fixed", _SPANS, _TRUTH, metrics=("accuracy",)),
     _diagnostics("ax_b", "AX-b", ("matthews",)),
@@ -574,11 +576,11 @@ _SUPER_GLUE = (
 
 
 def _open_questions(name, files, source=(), parts=None, **kwargs):
-    """Make a task of questions alone, of ORQA's files and DPR's.
+    """Make a task of open questions in the files of ORQA and DPR.
 
     Args:
         name: str.
-        files: the beginnings of the names of both, and more layouts.
+        files: the beginnings of both kinds of names, and other layouts.
         source: see `TaskData`.
         parts: dict, names of splits in the source.
         **kwargs: other attributes.
@@ -618,8 +620,8 @@ _OPEN = (
             },
         ),
         ("natural_questions_open",),
-        # What is published to validate on is what papers test on. ORQA validates on the
-        # last of the training questions, as many as here.
+        # Papers test on the published validation part. ORQA validates on the last
+        # training questions, as many as here.
         {"train": "train[:79168]", "validation": "train[79168:]", "test": "validation"},
         prefix="nq",
     ),
@@ -675,7 +677,7 @@ TASKS = {task.name: task for task in (*_ALL, *_SCIENCE, *_SUPER_GLUE, *_OPEN)}
 
 
 def get_task(name: str | TaskData) -> TaskData:
-    """Find the `TaskData` of a name: the library's, or that of `tensorflow_datasets`.
+    """Find the `TaskData` of a name: this library's, or one of `tensorflow_datasets`.
 
     Args:
         name: str, such as `"sst2"`, `"glue/sst2"`, `"squad/v2.0"`,

@@ -1,4 +1,4 @@
-"""Ways to ask for what a task's examples have: templates, and what they write."""
+"""Write a task's examples as text, by templates."""
 
 import dataclasses
 import string
@@ -12,29 +12,29 @@ from keras_bertfam.metrics.squad import right_texts
 
 _PARTS = ("input", "target")
 _LABEL, _CHOICES = "label", "choices"
-# What is asked by choices: classes, and those that each example has.
+# Kinds of tasks with choices: classes, or each example's own.
 CHOSEN = ("classification", "multiple_choice")
 
 
 @checked
 @dataclasses.dataclass(frozen=True)
 class Template:
-    """A way to write a task's examples as pairs of texts: plain text with fields.
+    """Writes a task's examples as pairs of texts: plain text with fields.
 
-    A field is a name in braces: a column of the task, as `{sentence1}`, of questions
-    `{question}` and `{context}`; `{label}`, what is right, in words; and `{choices}`,
-    all that may be right, each in a line of its own after `- `. Braces of the text
-    itself are written twice.
+    A field is a name in braces. It can be a column of the task, such as `{sentence1}`,
+    or `{question}` and `{context}` for questions. `{label}` is the correct answer in
+    words. `{choices}` are all possible answers, each on its own line after `- `. Double
+    the braces that belong to the text itself.
 
     Args:
-        input: str. What is asked.
-        target: str. What is to be answered. Defaults to `"{label}"`.
-        choices: sequence of strings, what each class is called, in the order of the
-            task's classes; by default their names. Examples with choices of their own,
-            as RACE's, keep these.
+        input: str. The text of the input.
+        target: str. The text of the target. Defaults to `"{label}"`.
+        choices: sequence of strings, a word for each class, in the order of the task's
+            classes. Defaults to the classes' names. Examples with their own choices, as
+            in RACE, keep these.
 
     Raises:
-        ValueError: for a text whose braces are no fields.
+        ValueError: for a text with braces that aren't fields.
 
     Example:
 
@@ -61,10 +61,10 @@ class Template:
 
 
 def as_template(given: Any) -> Template:
-    """Make a `Template` of one, of a dict of its arguments, or of an input's text.
+    """Make a `Template` from a dict of its arguments or an input's text; or return one.
 
     Raises:
-        ValueError: for anything else, or a key that is none of its arguments.
+        ValueError: for anything else, or a key that isn't an argument.
     """
     if isinstance(given, Template):
         return given
@@ -80,10 +80,11 @@ def as_template(given: Any) -> Template:
 
 
 def as_templates(name: str, given: Any) -> list[Template]:
-    """Make templates of what is given for a task.
+    """Make the templates that are given for a task.
 
     Raises:
-        ValueError: for a single one, none, or what makes no template.
+        ValueError: for something that isn't a list, an empty list, or an item that
+            makes no template.
     """
     if not given or isinstance(given, str | Mapping | Template):
         raise ValueError(
@@ -106,8 +107,7 @@ def _fields(name, text):
     for field, layout, conversion in fields:
         if not field or "." in field or "[" in field or layout or conversion:
             raise ValueError(
-                f"{expected}, and braces that are none written twice. Received: "
-                f"{text!r}."
+                f"{expected}, and other braces doubled. Received: {text!r}."
             )
     return {field for field, *_ in fields}
 
@@ -115,7 +115,7 @@ def _fields(name, text):
 def writer(
     examples: Examples, template: Template
 ) -> Callable[[int], tuple[str, str | None]]:
-    """Give the function that writes an example as a pair of texts, by its number.
+    """Make the function that writes an example as a pair of texts, given its number.
 
     Args:
         examples: `Examples` of one of `KINDS`, or of kind `"multiple_choice"`.
@@ -166,7 +166,7 @@ def writer(
 
 
 def _in_words(task, label):
-    """Write a label as `as_text_pairs` does, but answers as their text has them."""
+    """Write a label as `as_text_pairs` does; answers keep the form of their text."""
     if task.kind == "question_answering":
         return next(iter(right_texts(label)), "")
     return target_of(task, label)
@@ -175,14 +175,14 @@ def _in_words(task, label):
 def choices_of(
     examples: Examples, template: Template
 ) -> Callable[[int], Sequence[str]] | None:
-    """Give the function of an example's number to what may be right of it, in words.
+    """Make the function from an example's number to its possible answers, in words.
 
     `None` for kinds without choices.
     """
     task, given = examples.task, template.choices
     if task.kind == "classification":
         counted = range(1 + max(examples.y)) if examples.y else ()
-        # Without names of classes the choices may know more than occur.
+        # Without names of classes, the given choices may have more classes than occur.
         classes = task.label_names or range(max(len(counted), len(given)))
         if not classes:
             raise ValueError(
@@ -215,12 +215,11 @@ def write_examples(
 
     Args:
         examples: `Examples` of classes, numbers, questions, choices or texts.
-        template: `Template`, or what makes one: a dict of its arguments, or the text
-            of its input.
+        template: `Template`, or a dict of its arguments, or the text of its input.
 
     Returns:
         A tuple of two lists of strings, inputs and targets, for `TextToText`. The
-        second is `None` where labels aren't published.
+        second is `None` if there are no labels.
 
     Raises:
         ValueError: for examples of another kind, or fields that they don't have.
@@ -243,7 +242,7 @@ def write_examples(
 
 
 def _columns(examples):
-    """Give columns of texts by their names."""
+    """Give the columns of texts by their names."""
     task, x = examples.task, examples.x
     if task.kind not in (*KINDS, *CHOSEN):
         raise ValueError(

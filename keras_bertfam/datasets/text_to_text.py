@@ -1,4 +1,4 @@
-"""Examples as pairs of texts, and the scores of texts that were written for them."""
+"""Write examples as pairs of texts, and score texts that were written for them."""
 
 import math
 import re
@@ -18,28 +18,28 @@ KINDS = (
     "text_to_text",
     "open_questions",
 )
-# Whose labels are texts as they are written.
+# Kinds of tasks whose labels are the texts themselves.
 _OF_TEXTS = ("question_answering", "text_to_text", "open_questions")
 _NONE = -1  # the class of a text that is no label, and the number of one that is none
 _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 
 
 def as_text_pairs(examples: Examples) -> tuple[list[str], list[str] | None]:
-    """Convert examples to inputs and targets of text to text, as T5 was trained on.
+    """Convert examples to pairs of inputs and targets, in the form of T5's training.
 
-    The inputs are the task's name and each column with its name before, in the order of
-    the alphabet: `"mnli hypothesis: ... premise: ..."`; questions have no name of a
-    task, and spaces around punctuation: `"question: ... context: ..."`. The targets are
-    the names of classes, numbers to the nearest .2 as `"3.8"`, or the first answer, and
-    `""` for none; there are none of CuratedTREC's patterns. Of a table of one's own
-    whose kind is `"text_to_text"`, texts of one column and targets are as they are.
+    An input has the task's name, then each column after its name, in alphabetical
+    order: `"mnli hypothesis: ... premise: ..."`. Inputs of questions have no name of a
+    task, and spaces around punctuation: `"question: ... context: ..."`. A target is the
+    name of a class, a number rounded to the nearest .2 such as `"3.8"`, or the first
+    answer, `""` for no answer. CuratedTREC's patterns give no targets. For your own
+    table of kind `"text_to_text"`, texts of a single column and targets aren't changed.
 
     Args:
         examples: `Examples` of classes, numbers, questions or texts.
 
     Returns:
-        A tuple of two lists of strings for `TextToText`. The second is `None` where
-        labels aren't published.
+        A tuple of two lists of strings for `TextToText`. The second is `None` if there
+        are no labels.
 
     Raises:
         ValueError: for examples of another kind.
@@ -89,11 +89,12 @@ def labels_of_texts(examples: Examples, texts: Sequence[str]) -> list[Any]:
         texts: sequence of strings, one for each example.
 
     Returns:
-        A list of numbers of classes, -1 for a text that isn't exactly the name of one;
-        of floats, -1 for what is no number; or of answers and texts as they are.
+        A list of class numbers, -1 for a text that isn't exactly the name of a class;
+        or of floats, -1 for a text that isn't a number; or of unchanged answers and
+        texts.
 
     Raises:
-        ValueError: for another number of texts.
+        ValueError: for more or fewer texts than examples.
     """
     _check(examples)
     if len(texts) != len(examples):
@@ -111,9 +112,10 @@ def labels_of_texts(examples: Examples, texts: Sequence[str]) -> list[Any]:
 
 @checked
 def score_texts(examples: Examples, texts: Sequence[str]) -> dict[str, float]:
-    """Score texts that were written for examples by the task's metrics, as T5's.
+    """Score texts that were written for examples with the task's metrics, as T5 does.
 
-    A text that is no name of a class is wrong, and one that is no number is -1.
+    A text that isn't the name of a class counts as wrong; one that isn't a number
+    counts as -1.
 
     Args:
         examples: `Examples` with labels, see `as_text_pairs`.
@@ -123,7 +125,7 @@ def score_texts(examples: Examples, texts: Sequence[str]) -> dict[str, float]:
         Dict from names in `keras_bertfam.metrics` to floats.
 
     Raises:
-        ValueError: for another number of texts, or examples without labels.
+        ValueError: for more or fewer texts than examples, or examples without labels.
         ImportError: if a metric's library isn't installed.
 
     Reference: [Raffel et al., 2019](https://arxiv.org/abs/1910.10683), section 2.4; its
@@ -147,7 +149,7 @@ def score_texts(examples: Examples, texts: Sequence[str]) -> dict[str, float]:
         y = [{"text": [*map(_spaced, right_texts(answers))]} for answers in y]
     scores: dict[str, float] = {}
     for name in task.metrics:
-        # F1 knows the two classes only: the wrong one takes the place of none.
+        # F1 knows only the two classes: a text without a class counts as the wrong one.
         of_two = name == "f1"
         pairs = zip(y, predictions, strict=True)
         found = [1 - a if of_two and b == _NONE else b for a, b in pairs]
@@ -170,7 +172,7 @@ def _names(examples):
 
 
 def target_of(task: TaskData, label: Any) -> str:
-    """Write a label of a task of one of `KINDS` as T5's targets are."""
+    """Write a label of a task of one of `KINDS` in the form of T5's targets."""
     if task.kind == "regression":
         return f"{round(5 * label) / 5:.1f}"
     if task.kind == "question_answering":
@@ -191,5 +193,5 @@ def _number(text):
 
 
 def _spaced(text):
-    """Put spaces around punctuation, and one space where there were more."""
+    """Put spaces around punctuation, and reduce several spaces to one."""
     return " ".join(_PUNCTUATION.sub(r" \1 ", text).split())

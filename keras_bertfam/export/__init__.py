@@ -1,4 +1,4 @@
-"""SavedModels that take strings, and how files of ONNX are rounded."""
+"""Write SavedModels that take strings, and round the weights of ONNX files."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Signatures of the SavedModels of tasks that write texts."""
+"""Make the signatures of SavedModels for tasks that write texts."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ def _(
     write = _writer(model, length, new=new, **options)
 
     def go_on(tokens):
-        # The written text goes on from the last tokens.
+        # The last tokens are kept: the written text continues them.
         tokens, good = _with_known_ids(tokens[:, -most:], model.backbone)
         return write(tokens, {}, good)
 
@@ -109,7 +109,7 @@ def _as_batch(tokens):
 
 
 def _text_length(max_length, usual, begun, positions, settings):
-    """Choose how long texts are to be, of which so many tokens are there."""
+    """Choose the length of texts that begin with `begun` tokens."""
     length = min(usual, positions or usual) if max_length is None else max_length
     most = positions or (settings or GenerationSettings()).max_tokens
     check_max_length(length, begun, most, positions is None)
@@ -159,11 +159,11 @@ def _signatures(tokenizer, answer, example, specials=False, most=None):
 
 
 def _with_known_ids(tokens, backbone):
-    """Put a token in the place of those that a backbone can't take.
+    """Replace tokens that a backbone can't take by another one.
 
     Returns:
-        A pair of ragged rows and of bools `(batch,)`: `False` for a row without a
-        token, or with ids that there aren't, which has no answer.
+        A pair of ragged rows and of bools `(batch,)`. `False` marks a row without
+        tokens or with unknown ids; it gets no answer.
     """
     lengths, size = tokens.row_lengths(), backbone.vocabulary_size
     known = (tokens.flat_values >= 0) & (tokens.flat_values < size)
@@ -184,17 +184,17 @@ def _writer(
     new=None,
     **options,
 ):
-    """Make a function from the beginnings of texts, and other inputs, to the outputs.
+    """Make a function from the beginnings of texts and other inputs to the outputs.
 
     Args:
         model: the task.
-        length: int, tokens of a text.
+        length: int, the most tokens of a text.
         sampler: `keras_hub.samplers.Sampler`.
         stop_token_ids: see `generate`, the same for all texts.
-        settings: `GenerationSettings`, or `None` for the usual ones.
-        first: int, how many tokens of each text aren't given back.
-        left_out: ids that aren't part of the strings.
-        new: int or `None`, the most tokens that are written to a text.
+        settings: `GenerationSettings`, or `None` for the defaults.
+        first: int, how many first tokens of each text are left out.
+        left_out: ids that are left out of the strings.
+        new: int or `None`, the most new tokens of a text.
     """
     settings = words_as_ids(model, settings or GenerationSettings())
     stop = stop_ids(model, stop_token_ids) or []
@@ -202,7 +202,7 @@ def _writer(
 
     def write(begun, inputs, good):
         lengths = tf.cast(begun.row_lengths(), tf.int32)
-        # Without a row any length will do.
+        # Without rows, any length will do.
         shortest = tf.reduce_min(tf.concat([lengths, [length - 1]], 0))
         prompt = begun.to_tensor(UNWRITTEN, shape=[None, length])
         rows = {"prompt": prompt, "start": prompt[:, :shortest], "index": shortest}
@@ -222,7 +222,7 @@ def _writer(
         kept = ~after & (written != UNWRITTEN) & good[:, None, None]
         kept &= places < limits[:, None, None]
         written, stops, kept = (x[..., first:] for x in (written, stops, kept))
-        # A table may have more rows than there are tokens.
+        # An embedding table may have more rows than there are tokens.
         said = kept & ~stops & (written < tokenizer.vocabulary_size())
         for token in left_out:
             said &= written != token

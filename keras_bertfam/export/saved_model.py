@@ -1,4 +1,4 @@
-"""Writing a SavedModel with string inputs."""
+"""Write SavedModels with string inputs."""
 
 import dataclasses
 import json
@@ -62,57 +62,59 @@ def export_saved_model(
     max_input_tokens: int | None = None,
     verify: bool = True,
 ) -> Path:
-    """Write a SavedModel that answers strings, for TensorFlow Serving.
+    """Write a SavedModel that takes strings, for TensorFlow Serving.
 
-    The tokenizer is part of the graph: a process that imports only `tensorflow`
-    and `tensorflow_text` loads the result. Batch and length are dynamic.
+    The tokenizer is part of the graph, so a process can load the result with only
+    `tensorflow` and `tensorflow_text`. Batch and length are dynamic.
 
-    Of a backbone, and of a task with `fill_mask`, such as `MaskedLM`, two
-    signatures are written, with the same outputs:
+    A backbone, and a task with `fill_mask` such as `MaskedLM`, gets two signatures with
+    the same outputs:
 
     - `serving_default` takes `text`, string `(batch,)`;
-    - `token_ids` takes `token_ids`, int32 `(batch, length)`, of which
-      `max_input_tokens` are read.
+    - `token_ids` takes `token_ids`, int32 `(batch, length)`; it reads the first
+      `max_input_tokens`.
 
-    Outputs of a task with `fill_mask`, for the mask tokens of each row in order
-    (`count` is the largest number of them in a row; rows with fewer are filled up
-    with -1, `""` and 0):
+    A task with `fill_mask` has these outputs for the mask tokens of each row, in order.
+    `count` is the largest number of masks in a row; rows with fewer masks are filled up
+    with -1, `""` and 0.
 
     - `mask_positions`, int32 `(batch, count)`;
     - `predicted_ids`, int32 `(batch, count, top_k)`;
     - `predicted_tokens`, string `(batch, count, top_k)`;
     - `probabilities`, float32 `(batch, count, top_k)`.
 
-    Of a backbone: `sequence_output`, `padding_mask` and, if it has a pooler,
-    `pooled_output`. A `DecoderBackbone` and Transformer-XL's take the inputs of
-    `CausalLM`.
+    A backbone has the outputs `sequence_output`, `padding_mask` and, if it has a
+    pooler, `pooled_output`. A `DecoderBackbone` and Transformer-XL's backbone take the
+    inputs of `CausalLM`.
 
-    Of `CausalLM`, `RecurrentLM` and `TextToText`, which write texts as their `generate`
-    does, the whole loop in the graph:
+    `CausalLM`, `RecurrentLM` and `TextToText` write texts as their `generate` does,
+    with the whole loop in the graph:
 
     - `serving_default` takes `text`, string `(batch,)`, prompts of any lengths;
     - `token_ids` takes `token_ids`, int32, and `padding_mask`, bool, `(batch,
       length)`;
 
-    with the outputs `text`, string `(batch,)`, and `token_ids`, int32, and
-    `padding_mask`, bool, `(batch, max_length)` (of `TextToText` without the columns of
-    the first tokens). If the settings ask for several texts, all have an axis for them
-    after the batch's, and if they ask for scores there is `scores`, float32. Of texts
-    with more than `max_input_tokens` the last ones are read, of `TextToText`'s the
-    first. A row without a token, or with ids that there aren't, has the text `""` and a
-    `padding_mask` of `False`, whatever the others are. A sampler's random numbers go on
-    from call to call, and are the same again in another process.
+    Their outputs are `text`, string `(batch,)`, and `token_ids`, int32, and
+    `padding_mask`, bool, `(batch, max_length)`; for `TextToText` without the tokens
+    that texts begin with. If the settings ask for several texts, all outputs have an
+    axis for them after the batch's. If they ask for scores, there is the output
+    `scores`, float32. An input with more than `max_input_tokens` is cut to its last
+    tokens, for `TextToText` to its first ones. A row without tokens or with unknown ids
+    has the text `""` and a `padding_mask` of `False`; it doesn't affect other rows. A
+    sampler's random numbers continue from call to call, and are the same in every
+    process.
 
-    ELMo, alone, in `BidirectionalLM` or in a `FeatureBackbone`, has `serving_default`
-    for `text`, and `words` for `words`, string `(batch, words)`, filled up with `""`.
-    All have the output `words`, those of the text between `<S>` and `</S>`; the
-    backbone `padding_mask`, `sequence_output` and `hidden_states`, float32 `(batch,
-    num_layers + 1, length, hidden_dim)`; a `FeatureBackbone` no `hidden_states`;
-    `BidirectionalLM` `forward_log_probabilities` and `backward_log_probabilities`,
-    float32 `(batch, length)`, of each word after those before and after it, 0 for the
-    first of a direction and for padding.
+    ELMo, alone, in `BidirectionalLM` or in a `FeatureBackbone`, has two signatures:
+    `serving_default` takes `text`, and `words` takes `words`, string `(batch, words)`,
+    filled up with `""`. All have the output `words`, the text's words between `<S>` and
+    `</S>`. The backbone also gives `padding_mask`, `sequence_output` and
+    `hidden_states`, float32 `(batch, num_layers + 1, length, hidden_dim)`; a
+    `FeatureBackbone` gives no `hidden_states`. `BidirectionalLM` gives
+    `forward_log_probabilities` and `backward_log_probabilities`, float32 `(batch,
+    length)`: of each word given those before it, and given those after it; 0 for the
+    first word of a direction and for padding.
 
-    Of the fine-tuning tasks:
+    Fine-tuning tasks have these inputs and outputs:
 
     - `TextClassifier`: `text`, or in the signature `pairs` `text` and
       `text_pair`, string `(batch,)`; outputs `probabilities`, float32 `(batch,
@@ -138,54 +140,53 @@ def export_saved_model(
       int32, in characters, -1 for none, `no_answer_odds`, float32, and
       `n_best_text`, `n_best_start`, `n_best_end`, `n_best_score`, `(batch, n_best)`.
 
-    Of `DualEncoder`: `serving_default` takes `text`, queries, and `passages` takes
-    `title`, `""` for none, and `text`, string `(batch,)`; both give `embeddings`,
-    float32 `(batch, width)`. What is longer than a row is cut.
+    `DualEncoder` has two signatures: `serving_default` takes queries as `text`;
+    `passages` takes `title`, `""` for none, and `text`, string `(batch,)`. Both give
+    `embeddings`, float32 `(batch, width)`. Texts longer than a row are cut.
 
-    Those for fine-tuning have the signature `token_ids` too, for rows as their
-    preprocessors make them: `token_ids` and, if the backbone tells segments apart,
-    `segment_ids`, int32 `(batch, length)`, with the same outputs. On ELMo it is
-    `character_ids`, int32 `(batch, length, max_characters)`. Those of `TokenClassifier`
-    are by token then; `DependencyParser` takes `word_positions` and `word_mask`, bool,
-    as well, and `RelationClassifier` `word_positions`; rows of `MultipleChoice` are
-    `(batch, choices, length)`;
-    `SpanQuestionAnswering` takes `span_mask` and `start_mask`, bool, as well, and gives
-    `starts`, `ends`, `scores` `(batch, n_best)` and `no_answer`, in tokens.
+    Fine-tuning tasks also have the signature `token_ids`, for rows from their
+    preprocessors: `token_ids` and, if the backbone has segments, `segment_ids`, int32
+    `(batch, length)`, with the same outputs. With ELMo it takes `character_ids`, int32
+    `(batch, length, max_characters)`. Here `TokenClassifier` has outputs for each
+    token. `DependencyParser` also takes `word_positions` and `word_mask`, bool;
+    `RelationClassifier` also takes `word_positions`. Rows of `MultipleChoice` are
+    `(batch, choices, length)`. `SpanQuestionAnswering` also takes `span_mask` and
+    `start_mask`, bool, and gives `starts`, `ends`, `scores` `(batch, n_best)` and
+    `no_answer`, in tokens.
 
-    Warm-up requests for TensorFlow Serving lie in `assets.extra`.
+    Warm-up requests for TensorFlow Serving are in `assets.extra`.
 
     Args:
         model: task with a preprocessor, or the path of a preset directory of a
             task, or of a backbone with a tokenizer. Any backend may have trained
-            it; TensorFlow writes the result, in a process of its own if it isn't
-            the current backend.
+            it. TensorFlow writes the result, in another process if it isn't the current
+            backend.
         path: str. The directory to make, such as `"served/1"`.
-        top_k: int. How many predictions for each mask token.
-        max_length: int or `None`. Tokens of a text that is written, as in `generate`.
-            Defaults to what the task has in its `generation`, or the length of
-            the preprocessor's rows, or the positions if they are fewer.
+        top_k: int. How many tokens to predict for each mask token.
+        max_length: int or `None`. The most tokens of a text that is written, as in
+            `generate`. Defaults to the value of the task's `generation`, or else to the
+            length of the preprocessor's rows, or the positions if they are fewer.
         sampler: name or `keras_hub.samplers.Sampler`, as in `generate`.
         stop_token_ids: as in `generate`, the same for all texts.
-        settings: `keras_bertfam.tasks.GenerationSettings` or a dict of its arguments,
-            as in `generate`: with a dict the others are those of the task's
-            `generation`.
-        max_input_tokens: int or `None`. How many tokens of a text are read by what
-            writes texts, and by a decoder without a task; how many words by ELMo; and
-            of others how many of a row of ids: of texts they read as many as a row of
-            their preprocessor has. Defaults to the tokens of such a row, or what
-            `max_length` leaves room for, and for ELMo to 1024 words.
+        settings: `keras_bertfam.tasks.GenerationSettings`, or a dict of some of its
+            arguments, which replace those of the task's `generation`, as in `generate`.
+        max_input_tokens: int or `None`. The most tokens that tasks that write texts,
+            and decoders without a task, read of a text; the most words that ELMo reads.
+            Other models read the most tokens of a row of ids; of a text they read as
+            many as their preprocessor's rows have. Defaults to the length of such rows,
+            or to the room that `max_length` leaves; for ELMo to 1024 words.
 
-        verify: bool. Whether what was written is opened, and its signatures are asked
-            what the warm-up requests ask, before it takes its place at `path`.
+        verify: bool. Whether the result is opened, and its signatures called with the
+            warm-up requests, before it is moved to `path`.
 
     Returns:
         `path`.
 
     Raises:
-        RuntimeError: if TensorFlow can't open what was written, or fails in its own
-            process; it has the reason.
-        ValueError: if there is something at `path`, the model has no tokenizer, or an
-            argument is out of its range.
+        RuntimeError: if TensorFlow can't open the result, or fails in its own process;
+            the message has the reason.
+        ValueError: if `path` exists, the model has no tokenizer, or an argument is out
+            of its range.
         TypeError: for a model of a kind that can't be exported.
 
     Example:
@@ -229,12 +230,12 @@ def export_saved_model(
 
 
 def _with_defaults(model, max_length, sampler, settings):
-    """Fill in options by what a task's `generation` says."""
+    """Fill in options from a task's `generation`."""
     usual = dict(getattr(model, "generation", {}))
     goes_on = not isinstance(model, TextToText)
     begun = 0 if goes_on else len(first_token_ids(model))
     said = usual.keys() & {"max_length", "max_new_tokens"}
-    # What is new is counted from the prompts, by the signature.
+    # The signature counts new tokens from the end of the prompts.
     if max_length is None and said and not (goes_on and "max_new_tokens" in said):
         max_length = default_length(usual, begun)
     settings = merged(settings, default_settings(usual, goes_on))
@@ -279,7 +280,8 @@ def _load_preset(path):
 def _write(model, preprocessor, folder, verify, **options):
     signatures = serving_signatures(model, preprocessor, **options)
     module = tf.Module()
-    # The weights without the optimizer, random states, and the tokenizer's tables.
+    # The weights without the optimizer's, the random states, and the tokenizer's
+    # tables.
     variables = [*model.variables, *options["sampler"].variables]
     module.weights = [variable.value for variable in variables]
     module.tokenizer = preprocessor.tokenizer
@@ -292,7 +294,7 @@ def _write(model, preprocessor, folder, verify, **options):
 
 
 def _check_answers(folder, signatures):
-    """Ask what was written the examples of its signatures."""
+    """Call the signatures of a written SavedModel with their examples."""
     try:
         served = tf.saved_model.load(folder).signatures
         for name, each in signatures.items():
@@ -301,10 +303,10 @@ def _check_answers(folder, signatures):
                 for key, value in each.example.items()
             }
             served[name](**inputs)
-    except Exception as error:  # of whatever the graph has
+    except Exception as error:  # an error of any operation in the graph
         raise RuntimeError(
-            "TensorFlow doesn't answer by what it has written, which is deleted; "
-            f"verify=False leaves it there. {type(error).__name__}: {error}"
+            "TensorFlow can't run the SavedModel that it has written, so it is "
+            f"deleted; verify=False keeps it. {type(error).__name__}: {error}"
         ) from error
 
 
@@ -326,15 +328,15 @@ def _export_in_tensorflow(preset, path, options):
 
 
 def default_task(backbone: Model) -> Any:
-    """Give the class of a task that takes a backbone as it is.
+    """Give the class of a task that takes a backbone without a new head.
 
     Args:
         backbone: any backbone of the library.
 
     Returns:
-        `CausalLM` of a decoder, `TextToText` of an encoder with a decoder,
-        `BidirectionalLM` of ELMo, `RecurrentLM` of Transformer-XL, and `MaskedLM` of
-        others. A `FeatureBackbone` has that of its backbone.
+        `CausalLM` for a decoder, `TextToText` for an encoder with a decoder,
+        `BidirectionalLM` for ELMo, `RecurrentLM` for Transformer-XL, and `MaskedLM` for
+        others. A `FeatureBackbone` has the class of its backbone.
     """
     if isinstance(backbone, FeatureBackbone):
         return default_task(backbone.backbone)

@@ -1,4 +1,4 @@
-"""Signatures of SavedModels, by the kind of model."""
+"""Make signatures of SavedModels, by the kind of model."""
 
 import functools
 from collections.abc import Callable
@@ -26,9 +26,9 @@ def serving_signatures(
     """Make the signatures of a model.
 
     Args:
-        model: what is exported.
+        model: the model to export.
         preprocessor: its preprocessor.
-        **options: those of `export_saved_model`.
+        **options: options of `export_saved_model`.
 
     Returns:
         Dict from names to `Signature`s, `serving_default` first.
@@ -40,7 +40,7 @@ def serving_signatures(
 
 
 def not_exported(model: Model) -> TypeError:
-    """Make the error of a model of a kind that can't be exported."""
+    """Make the error for a kind of model that can't be exported."""
     return TypeError(
         "`model` must be an `EncoderBackbone`, a task with `fill_mask`, such as "
         "`MaskedLM`, `TextToText`, `CausalLM`, `RecurrentLM`, `BidirectionalLM`, the "
@@ -60,11 +60,11 @@ def token_signatures(
 
     Args:
         function: from int32 `(batch, length)` to a dict of tensors.
-        preprocessor: what encodes texts, with a tokenizer.
+        preprocessor: encodes texts, with a tokenizer.
         backbone: the model that reads them.
-        max_input_tokens: int or `None`. At how many tokens rows of ids are cut, as long
-            as the preprocessor's by default.
-        **options: others of `export_saved_model`.
+        max_input_tokens: int or `None`. The length to which rows of ids are cut.
+            Defaults to the preprocessor's.
+        **options: other options of `export_saved_model`.
 
     Returns:
         Dict of `Signature`s.
@@ -110,7 +110,7 @@ def _(
     tokens = model.token_strings()
     if not 1 <= top_k <= len(tokens):
         raise ValueError(
-            f"`top_k` must be in [1, {len(tokens)}], the tokens there are. "
+            f"`top_k` must be in [1, {len(tokens)}], the size of the vocabulary. "
             f"Received: {top_k}."
         )
 
@@ -125,7 +125,7 @@ def _(
             "padding_mask": without_padding(token_ids, tokenizer),
             "mask_positions": positions,
         }
-        # A table may have more rows than there are tokens.
+        # An embedding table may have more rows than there are tokens.
         logits = model.masked_lm_logits(inputs)[..., : len(tokens)]
         values, ids = tf.math.top_k(tf.nn.softmax(logits), top_k)
         real = slots < counts[:, None]

@@ -1,4 +1,4 @@
-"""Signatures of the SavedModels of fine-tuning tasks, and of retrievers."""
+"""Make the signatures of SavedModels for fine-tuning tasks and retrievers."""
 
 from typing import Any
 

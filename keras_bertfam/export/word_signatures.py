@@ -1,4 +1,4 @@
-"""Signatures of the SavedModels of ELMo, and of features of any backbone."""
+"""Make the signatures of SavedModels for ELMo, and for features of any backbone."""
 
 from typing import Any
 
@@ -13,14 +13,14 @@ from keras_bertfam.serving import Signature, most_tokens, strings, without_paddi
 from keras_bertfam.tasks.recurrent.bidirectional_lm import BidirectionalLM
 from keras_bertfam.tokenizers.texts import to_utf8
 
-# LSTMs have no last position, and rows of training go on in the next ones.
+# LSTMs have no last position: in training, rows continue those before.
 _MOST_WORDS = 1024
 
 
 def _word_signatures(tokenizer, answer, max_input_tokens=None, **options):
     """Make the signatures of a function of padded words: from text, and from words.
 
-    Texts may be longer than a preprocessor's rows, whose length is that of training.
+    Texts may be longer than the preprocessor's rows, whose length is for training.
     """
     most = most_tokens(max_input_tokens, _MOST_WORDS, None)
 
@@ -46,7 +46,7 @@ def _word_signatures(tokenizer, answer, max_input_tokens=None, **options):
 
 
 def _states(backbone, tokenizer, words):
-    """Compute what a backbone gives for padded words, and tell which are no padding."""
+    """Compute a backbone's outputs for padded words, and their padding mask."""
     mask = tf.not_equal(words, "")
     inputs = {"character_ids": tokenizer.characters(words), "padding_mask": mask}
     return backbone(inputs, return_hidden_states=True, training=False), mask
@@ -99,7 +99,7 @@ def _(
         outputs, mask = _states(model.backbone, tokenizer, words)
         forward, backward = tf.split(outputs["sequence_output"], 2, -1)
         ids, first = tokenizer.ids(words), [[0, 0], [1, 0]]
-        # The first word that a direction reads is given.
+        # The first word of a direction isn't predicted.
         found = {
             "forward": tf.pad(_scores(model, forward[:, :-1], ids[:, 1:]), first),
             "backward": tf.pad(
@@ -120,5 +120,5 @@ def _(
 
 
 def _scores(model, states, ids):
-    """Compute log-probabilities of words by the states that predict them."""
+    """Compute log-probabilities of words from the states that predict them."""
     return -model.head(states, targets=ids, training=False)[..., 0]

@@ -1,4 +1,4 @@
-"""The official metrics of the fine-tuning tasks."""
+"""Official metrics of the fine-tuning tasks."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Metrics of a whole validation set in the logs of `fit()`."""
+"""Compute metrics of a whole validation set in `fit()`."""
 
 import operator
 from collections.abc import Sequence
@@ -19,17 +19,17 @@ _OF_CLASSES = ("classification", "relations", "answer_sets", "candidates")
 class TaskMetrics(keras.callbacks.Callback):
     """Adds the official metrics of a validation set to the logs of each epoch.
 
-    `EarlyStopping`, `ModelCheckpoint` and the like that come after it in the list
-    of callbacks can monitor `val_f1` and so on; the history has them too. Where
-    questions have no answer, as in SQuAD 2.0, the model's `null_threshold` is tuned
-    on them, and logged as `val_null_threshold`.
+    Callbacks that come after it in the list, such as `EarlyStopping` and
+    `ModelCheckpoint`, can monitor `val_f1` and the other metrics, and the history has
+    them, too. If some questions have no answer, as in SQuAD 2.0, the model's
+    `null_threshold` is tuned on the examples and logged as `val_null_threshold`.
 
     Args:
         examples: `keras_bertfam.datasets.Examples` with labels.
-        metrics: list of names, see `compute_metrics`. `None` means those of
+        metrics: list of names, see `compute_metrics`. `None` takes those of
             `examples.task`.
         batch_size: int. Defaults to `32`.
-        prefix: str, before the names of the metrics. Defaults to `"val_"`.
+        prefix: str before the names of the metrics. Defaults to `"val_"`.
 
     Raises:
         ValueError: for examples without labels or an unknown metric.
@@ -66,17 +66,17 @@ class TaskMetrics(keras.callbacks.Callback):
         self.prefix = prefix
 
     def compute(self, model: Model | None = None) -> dict[str, float]:
-        """Compute the metrics of a model, by default of the one being trained.
+        """Compute the metrics of a model; by default, of the model in training.
 
         Args:
-            model: a fine-tuning task, an `Ensemble`, whose answers to questions
-                count as they are, or `None`.
+            model: a fine-tuning task, an `Ensemble`, or `None`. An `Ensemble`'s answers
+                to questions are scored without tuning a threshold.
 
         Returns:
             Dict from names to floats.
         """
         model, examples = model or self.model, self.examples
-        tuned = hasattr(model, "tune_null_threshold")  # an `Ensemble` isn't
+        tuned = hasattr(model, "tune_null_threshold")  # an `Ensemble` isn't tuned
         if not (tuned and _has_unanswerable(examples)):
             predictions = predicted_labels(model, examples, self.batch_size)
             return compute_metrics(self.metrics, examples.targets, predictions)
@@ -111,11 +111,11 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
 
     Returns:
         A list of the task's class numbers, floats, lists of tags or of classes, or
-        answers' texts; where several examples are of a question, with one for each
-        question.
+        texts of answers. If several examples belong to a question, there is one item
+        for each question.
 
     Raises:
-        ValueError: if the model's classes have other names than the task's.
+        ValueError: if the names of the model's classes differ from the task's.
     """
     kind = examples.task.kind
     if kind == "question_answering":
@@ -140,7 +140,7 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
         return outputs.reshape(-1).tolist()
     outputs = _in_order(examples.task, model, outputs)
     if kind == "candidates":
-        # The more class 1 is ahead of class 0, the more probable it is.
+        # The more class 1 exceeds class 0, the more probable it is.
         texts = [text for text, _ in examples.candidates]
         leads = (outputs[:, 1] - outputs[:, 0]).tolist()
         pairs = examples.by_question([*zip(leads, texts, strict=True)])
@@ -150,7 +150,7 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
 
 
 def _in_order(task, model, outputs):
-    """Put the columns of classes in the task's order, as a model may have another."""
+    """Put the columns of classes into the task's order; a model may have another."""
     names = getattr(model, "label_names", None)
     if task.kind not in _OF_CLASSES or names is None or not task.label_names:
         return outputs

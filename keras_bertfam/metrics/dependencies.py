@@ -1,4 +1,4 @@
-"""How much of a dependency tree is right, and the best tree of scores."""
+"""Score dependency trees, and find the best tree by scores."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -16,25 +16,26 @@ def attachment_scores(
     counted: Sequence[Sequence[bool]] | None = None,
     subtypes: bool = False,
 ) -> dict[str, float]:
-    """Compute the shares of words whose head, and relation, are right.
+    """Compute the shares of words with the correct head, and also the correct relation.
 
     Args:
-        y_true: for each sentence a list of `(head, relation)`, of each word. Words
+        y_true: for each sentence a list with `(head, relation)` for each word. Words
             whose relation is -100 aren't counted.
-        y_pred: the same, as predicted.
-        counted: for each sentence a bool for each word, whether it counts; `None` for
-            all, as in the script of CoNLL 2018. Those of CoNLL-X and 2007 leave
-            punctuation out, see `no_punctuation`.
-        subtypes: bool. Whether what comes after the colon counts, as in `"acl:relcl"`.
-            Defaults to `False`, as in the script of CoNLL 2018; those of CoNLL-X and
-            2007 compare whole labels.
+        y_pred: the same, with predicted heads and relations.
+        counted: for each sentence a bool for each word: whether it is counted. `None`
+            counts all words, as the script of CoNLL 2018 does. The scripts of CoNLL-X
+            and 2007 leave out punctuation, see `no_punctuation`.
+        subtypes: bool. Whether the part of a relation after the colon counts, as in
+            `"acl:relcl"`. Defaults to `False`, as in the script of CoNLL 2018; the
+            scripts of CoNLL-X and 2007 compare whole labels.
 
     Returns:
-        Dict of `uas`, the share of words with the right head, and `las`, of those whose
-        relation is right, too; 0 without words.
+        Dict of `uas`, the share of words with the correct head, and `las`, the share of
+        words with the correct head and relation. Both are 0 without words.
 
     Raises:
-        ValueError: for other numbers of sentences or words in one than in the other.
+        ValueError: if `y_true` and `y_pred` differ in the numbers of sentences or
+            words.
 
     Example:
 
@@ -74,9 +75,9 @@ def attachment_scores(
 
 
 def no_punctuation(words: Sequence[Sequence[str]]) -> list[list[bool]]:
-    """Tell which words have a character that isn't punctuation by Unicode.
+    """Mark the words with a character that isn't punctuation in Unicode.
 
-    The others are what the script of CoNLL-X leaves out of the scores.
+    The script of CoNLL-X leaves the other words out of the scores.
 
     Args:
         words: for each sentence a list of words.
@@ -88,21 +89,24 @@ def no_punctuation(words: Sequence[Sequence[str]]) -> list[list[bool]]:
 
 
 def best_tree(scores: np.ndarray) -> list[int]:
-    """Find the tree of the greatest sum of scores that has one root.
+    """Find the tree with one root that has the greatest sum of scores.
 
-    The heads of the greatest scores are it, if they are a tree; else it is found by
-    the algorithm of Chu and Liu, and Edmonds, as `networkx` has it.
+    If the best heads of all words form such a tree, they are the result. Otherwise
+    `networkx` finds it with the algorithm of Chu, Liu and Edmonds. For example, with
+    the scores `[[2, 0, 3], [0, 2, 0]]` each of two words has the other as its best
+    head, which is no tree. The best tree is `[0, 1]`, with the sum 2 + 2.
 
     Args:
-        scores: float array `(words, words + 1)`, of each word those of its heads, first
-            that of being the root.
+        scores: float array `(words, words + 1)`: for each word the scores of its heads,
+            that of being the root first.
 
     Returns:
-        For each word the number of its head, counted from 1, or 0.
+        For each word the number of its head, counted from 1, or 0 for the root.
 
     Raises:
         ValueError: for another shape, or scores that aren't numbers.
-        ImportError: without networkx, which the `evaluation` extra has, if it's needed.
+        ImportError: if networkx is needed, but not installed; the `evaluation` extra
+            has it.
     """
     scores = np.array(scores, float)
     broken = np.isnan(scores).any() or np.isposinf(scores).any()
@@ -123,7 +127,7 @@ def best_tree(scores: np.ndarray) -> list[int]:
         raise ImportError(
             f"Trees need {error.name}: pip install keras-bertfam[evaluation]."
         ) from error
-    # A second root must cost more than any other head can bring.
+    # A second root must cost more than any other head can gain.
     scores[words, words + 1] = 0.0
     scores = np.clip(scores, scores[np.isfinite(scores)].max() - 1e6, None)
     scores[:, 0] -= (np.ptp(scores) + 1.0) * (len(words) + 1)
@@ -140,7 +144,7 @@ def best_tree(scores: np.ndarray) -> list[int]:
 
 
 def _is_tree(heads):
-    """Tell whether all words come to one root by their heads."""
+    """Tell whether following heads leads from every word to a single root."""
     if np.count_nonzero(heads == 0) != 1:
         return len(heads) == 0
     above = np.array([0, *heads])

@@ -1,4 +1,4 @@
-"""A `TextEmbedder` as MTEB, the Massive Text Embedding Benchmark, takes models."""
+"""Wrap a `TextEmbedder` for MTEB, the Massive Text Embedding Benchmark."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -13,15 +13,15 @@ from keras_bertfam.types import Model
 
 @checked
 class MtebEncoder:
-    """What `mteb.evaluate` takes of a `TextEmbedder`.
+    """Gives `mteb.evaluate` access to a `TextEmbedder`.
 
-    It has the encoder's interface of mteb 2, and `encode(list_of_texts)` of mteb 1.
-    `pip install mteb`; it isn't in the extra `evaluation`.
+    It has the interface of an encoder in mteb 2, and `encode(list_of_texts)` of mteb 1.
+    Install mteb by `pip install mteb`: it isn't part of the extra `evaluation`.
 
     Args:
         model: `TextEmbedder` with a preprocessor.
-        name: str, what MTEB calls it in its results, usually `"user/model"`. MTEB keeps
-            results by this name and a digest of the weights as they are now.
+        name: str, the model's name in MTEB's results, usually `"user/model"`. MTEB
+            stores results by this name and a digest of the current weights.
         batch_size: int.
 
     Raises:
@@ -58,9 +58,9 @@ class MtebEncoder:
 
         Args:
             inputs: texts, or batches with a list of them as `"text"`.
-            batch_size: int or `None` for that of the encoder.
-            **kwargs: what else MTEB says of the task, which changes nothing: the same
-                text has the same vector in all.
+            batch_size: int, or `None` for the encoder's.
+            **kwargs: other information of MTEB about the task. It isn't used: a text
+                has the same vector in all tasks.
 
         Returns:
             float32 array `(len(texts), hidden_dim)`.
@@ -87,7 +87,7 @@ class MtebEncoder:
 
     @property
     def mteb_model_meta(self) -> Any:
-        """What MTEB writes down of the model, a `mteb.models.ModelMeta`."""
+        """The model's metadata for MTEB, a `mteb.models.ModelMeta`."""
         from mteb.models.model_meta import ModelMeta, ScoringFunction
 
         backbone = self.model.backbone

@@ -1,4 +1,4 @@
-"""Scores of answers to open questions, and of passages found for them."""
+"""Score answers to open questions, and passages found for them."""
 
 import importlib
 import unicodedata
@@ -9,21 +9,21 @@ from typing import Any
 from keras_bertfam.arguments import checked
 from keras_bertfam.metrics.squad import normalize_answer
 
-# A pattern that takes longer than that, in seconds, on one text matches nothing.
+# A pattern that takes longer than this on a text, in seconds, matches nothing.
 _SECONDS = 0.5
 _LONGEST = 10_000  # characters of a pattern
 _TOKEN = r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]"
 
 
 def normalize_open_answer(text: str) -> str:
-    """Normalise as SQuAD's script does, after letters and accents are taken apart.
+    """Normalise as SQuAD's script does, after separating letters and accents.
 
     Args:
         text: str.
 
     Returns:
-        str, NFD, in lower case, without ASCII punctuation, articles and extra white
-        space.
+        str in Unicode's form NFD, in lower case, without ASCII punctuation, articles
+        and extra white space.
     """
     return normalize_answer(unicodedata.normalize("NFD", text))
 
@@ -36,16 +36,16 @@ def open_question_scores(
 ) -> dict[str, float]:
     """Compute the exact match of answers to open questions, by ORQA's rules.
 
-    A prediction is right if it is one of the answers but for accents' form, case,
-    punctuation, articles and white space; or, with `patterns`, if one of these matches
-    from its beginning on, in any case. A pattern that isn't valid, or takes longer than
-    half a second, matches nothing, with a warning.
+    A prediction is correct if it equals one of the answers; the form of accents, case,
+    punctuation, articles and white space don't count. With `patterns`, it is correct if
+    a pattern matches at its beginning, in upper or lower case. A pattern that isn't
+    valid, or takes longer than half a second, matches nothing, and a warning says so.
 
     Args:
-        answers: list of lists of str, what is right of each question, or its patterns,
-            regular expressions; as in `Examples.y`.
-        predictions: list of str, in the same order; `None` for a question that was
-            left out, which is wrong.
+        answers: list of lists of str, the correct answers to each question, or its
+            patterns (regular expressions), as in `Examples.y`.
+        predictions: list of str, in the same order. `None` for a question without
+            prediction, which counts as wrong.
         patterns: bool. Whether answers are patterns, as CuratedTREC's.
 
     Returns:
@@ -89,16 +89,17 @@ def answer_recall(
     counts: Sequence[int] = (1, 5, 20),
     patterns: bool = False,
 ) -> dict[str, float]:
-    """Compute for how many questions a passage is found that has an answer, as DPR's.
+    """Compute for how many questions a passage with an answer is found, as DPR does.
 
-    A passage has an answer if its words, in any case, follow each other there, or, with
-    `patterns`, if one of these is found anywhere in it; see `open_question_scores`.
+    A passage has an answer if it contains the answer's words one after the other, in
+    upper or lower case; or, with `patterns`, if a pattern matches anywhere in it. See
+    `open_question_scores`.
 
     Args:
-        passages: list of lists of str, the texts that are found for each question, the
-            best first.
+        passages: list of lists of str, the texts found for each question, the best
+            first.
         answers: list of lists of str, answers or patterns of each question.
-        counts: sequence of ints, how many of the first passages count.
+        counts: sequence of ints, how many of the first passages to look at.
         patterns: bool. Whether answers are patterns, as CuratedTREC's.
 
     Returns:
@@ -137,7 +138,7 @@ def answer_recall(
 
 
 def _first_with(texts, answers, patterns, are_patterns):
-    """Give the place of the first text that has an answer, or how many there are."""
+    """Give the index of the first text with an answer, or the number of texts."""
     if are_patterns:
         wanted = [unicodedata.normalize("NFD", answer) for answer in answers]
     else:
@@ -145,7 +146,7 @@ def _first_with(texts, answers, patterns, are_patterns):
     for place, text in enumerate(texts):
         if are_patterns:
             text = unicodedata.normalize("NFD", text)
-            # All are tried, so that what is said of them doesn't hang on the order.
+            # All patterns are tried, so that warnings don't depend on the order.
             right = any([patterns.search(each, text) for each in wanted])
         else:
             tokens = patterns.tokens(text)
@@ -156,21 +157,21 @@ def _first_with(texts, answers, patterns, are_patterns):
 
 
 def _has(tokens, wanted):
-    """Tell whether tokens have others one after the other."""
+    """Tell whether tokens contain other tokens one after the other."""
     count = len(wanted)
     places = range(len(tokens) - count + 1)
     return count > 0 and any(tokens[k : k + count] == wanted for k in places)
 
 
 class Patterns:
-    """Regular expressions of data, whose work is bounded.
+    """Match regular expressions from data, with bounded work.
 
-    One that isn't valid, or that has taken too long once, matches nothing.
+    An expression that isn't valid, or that has taken too long once, matches nothing.
     """
 
     def __init__(self) -> None:
         try:
-            # Python's own can't be told to stop.
+            # Python's own `re` has no time limit.
             self._regex = importlib.import_module("regex")
         except ModuleNotFoundError as error:
             raise ImportError(
@@ -185,7 +186,7 @@ class Patterns:
         return self._token.findall(unicodedata.normalize("NFD", text).lower())
 
     def match(self, pattern: str, text: str) -> bool:
-        """Tell whether a pattern matches from the beginning of a text on."""
+        """Tell whether a pattern matches at the beginning of a text."""
         return self._tried(pattern, "match", text) is not None
 
     def search(self, pattern: str, text: str) -> bool:
@@ -193,12 +194,12 @@ class Patterns:
         return self._tried(pattern, "search", text) is not None
 
     def found(self, pattern: str, text: str) -> str:
-        """Give what a pattern finds first in a text; `""` for nothing."""
+        """Give the first match of a pattern in a text; `""` for none."""
         match = self._tried(pattern, "search", text)
         return match.group() if match else ""
 
     def warn(self) -> None:
-        """Warn of patterns that matched nothing, if there were such."""
+        """Warn of patterns that couldn't be used, if there were any."""
         if self._bad:
             (pattern, reason), *_ = self._bad.items()
             warnings.warn(

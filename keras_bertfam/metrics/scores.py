@@ -1,4 +1,4 @@
-"""The published metrics of each task, by name, and what tags of words mean."""
+"""Compute the published metrics of each task by name; read tags of entities."""
 
 import dataclasses
 import importlib
@@ -21,7 +21,7 @@ class _Metric:
 
     function: Callable
     library: str
-    tags: bool = False  # whether there is a scheme to it
+    tags: bool = False  # whether it reads a scheme of tags
 
     def load(self):
         """Import the library.
@@ -51,7 +51,8 @@ def _sklearn(name, **options):
 def _correlation(name):
     def function(library, *labels):
         y_true, y_pred = (np.asarray(y, float).reshape(-1) for y in labels)
-        # Undefined for constant numbers; no correlation, as everywhere in GLUE.
+        # Undefined for constant numbers; it counts as no correlation, as elsewhere for
+        # GLUE.
         if np.ptp(y_true) == 0 or np.ptp(y_pred) == 0:
             return 0.0
         return getattr(library, name)(y_true, y_pred).statistic
@@ -150,7 +151,7 @@ def _sacrebleu(name):
 
 
 def _references(texts):
-    """List the texts that an answer is compared with."""
+    """List the texts with which an answer is compared."""
     return [texts] if isinstance(texts, str) else [*texts]
 
 
@@ -193,37 +194,40 @@ def compute_metrics(
 ) -> dict[str, float]:
     """Compute metrics of the predictions for a whole data set.
 
-    - `"accuracy"`; `"f1"`, that of class 1; `"macro_f1"`, the mean over the classes
-      that are there; `"cb_f1"`, that over classes 0, 1 and 2, be they there or not
-      (SuperGLUE's of CB); `"matthews"`: of class numbers;
-    - `"gender_parity"`: the share of pairs, each of two examples one after the other,
-      whose predictions are the same (SuperGLUE's of AX-g, whatever is right), without
-      a last one that has no other;
-    - `"answers_f1"`, `"answers_match"`: of lists of 0 and 1 for the answers of each
-      question, SuperGLUE's of MultiRC: the F1 of all answers together (F1a), and the
-      share of questions whose answers are all told rightly (EM);
-    - `"micro_f1"`: of lists of classes, whose order doesn't count;
-    - `"pearson"`, `"spearman"`: of numbers; 0 where all are equal;
+    - `"accuracy"`, `"f1"`, `"macro_f1"`, `"cb_f1"`, `"matthews"`: for class numbers.
+      `"f1"` is that of class 1, `"macro_f1"` the mean over the classes that occur, and
+      `"cb_f1"`, for SuperGLUE's CB, the mean over classes 0, 1 and 2, even if one
+      doesn't occur;
+    - `"gender_parity"`, for SuperGLUE's AX-g: the share of pairs of neighbouring
+      examples with equal predictions, correct or not. A last example without a partner
+      isn't counted;
+    - `"answers_f1"`, `"answers_match"`, for SuperGLUE's MultiRC: for lists of 0 and 1,
+      one for each answer of a question. They are the F1 of all answers together (F1a),
+      and the share of questions whose answers are all classified correctly (EM);
+    - `"micro_f1"`: for lists of classes, in any order;
+    - `"pearson"`, `"spearman"`: for numbers; 0 if all are equal;
     - `"entity_f1"` (seqeval's, micro average), `"word_accuracy"`, `"word_macro_f1"`
-      (of single words, the mean over the tags that are there, `"O"` among them): of
-      lists of tags, without the words whose right tag is -100, which means none;
-    - `"uas"`, `"las"`: of lists of `(head, relation)`, see `attachment_scores`;
-    - `"squad_f1"`, `"squad_exact_match"`: see `squad_scores`, in percent;
-    - `"open_exact_match"` and, of patterns, `"pattern_match"`: see
-      `open_question_scores`, in percent;
+      (over single words, the mean over the tags that occur, with `"O"`): for lists of
+      tags. Words whose correct tag is -100, which means none, are left out;
+    - `"uas"`, `"las"`: for lists of `(head, relation)`, see `attachment_scores`;
+    - `"squad_f1"`, `"squad_exact_match"`: in percent, see `squad_scores`;
+    - `"open_exact_match"`, and `"pattern_match"` for patterns: in percent, see
+      `open_question_scores`;
     - `"bleu"`, `"chrf"` (sacrebleu's, with its own tokens) and `"rouge1"`, `"rouge2"`,
       `"rougeL"`, `"rougeLsum"` (rouge-score's F, of stems, the mean over texts; for the
-      last, lines are sentences), in percent: of texts, what is right being a string or
-      a list of several. All others are in `[-1, 1]`.
+      last one, lines are sentences): in percent, for texts. A reference is a string or
+      a list of several.
+
+    Metrics that aren't in percent are in `[-1, 1]`.
 
     Needs the `evaluation` extra, for scikit-learn, SciPy, seqeval, rouge-score and
     sacrebleu.
 
     Args:
         names: list of names of metrics.
-        y_true: list of what is right, as in `Examples.y`.
+        y_true: list of the correct labels or answers, as in `Examples.y`.
         y_pred: list of predictions of the same form.
-        scheme: see `scheme_of`; what tags of entities mean, `None` to tell it from
+        scheme: the scheme of tags of entities, see `scheme_of`; `None` infers it from
             `y_true`.
 
     Returns:
@@ -255,7 +259,7 @@ def check_metrics(names: Sequence[str], argument: str = "names") -> None:
 
     Args:
         names: list of names of metrics.
-        argument: str. What the error calls them.
+        argument: str. The argument's name in the error.
 
     Raises:
         ValueError: for an unknown metric.
@@ -264,32 +268,32 @@ def check_metrics(names: Sequence[str], argument: str = "names") -> None:
     unknown = [name for name in names if name not in METRICS]
     if unknown:
         raise ValueError(
-            f"`{argument}` must be of {sorted(METRICS)}. "
-            f"Received: {', '.join(unknown)}."
+            f"`{argument}` must be some of {sorted(METRICS)}. Received: "
+            f"{', '.join(unknown)}."
         )
     for name in names:
         METRICS[name].load()
 
 
 SCHEMES = ("CONLL", "IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU")
-# Beginnings of tags that one scheme alone has.
+# Beginnings of tags that only one scheme has.
 _TELLING = {"IOBES": {"E", "S"}, "BILOU": {"L", "U"}}
 _NO_LABEL = (-100, "-100")
 
 
 def scheme_of(tags: Iterable[Any]) -> str:
-    """Tell the scheme of tags of entities, such as `"B-PER"`.
+    """Infer the scheme of tags of entities, such as `"B-PER"`.
 
     Args:
         tags: iterable of tags, or of the names of all classes.
 
     Returns:
-        `"BILOU"` or `"IOBES"` by their last and single words, `"L-"` and `"U-"` or
-        `"E-"` and `"S-"`; else `"CONLL"`: the official reading of `"B-"` and `"I-"`,
-        by which an entity may begin with either.
+        `"BILOU"` if some tags begin with `"L-"` or `"U-"` (last and single words),
+        `"IOBES"` if some begin with `"E-"` or `"S-"`, and `"CONLL"` otherwise: the
+        official reading of `"B-"` and `"I-"`, where an entity may begin with either.
 
     Raises:
-        ValueError: for tags of both.
+        ValueError: for tags of both schemes.
 
     Example:
 
@@ -323,7 +327,7 @@ def entity_scheme(name: str) -> Any:
 def with_labels(
     y_true: Sequence[Sequence[Any]], y_pred: Sequence[Sequence[Any]]
 ) -> tuple[list[list[Any]], list[list[Any]]]:
-    """Leave words out whose right tag is -100, which means none.
+    """Leave out the words whose correct tag is -100, which means none.
 
     Raises:
         ValueError: for unequal lists.
@@ -342,10 +346,11 @@ def entity_spans(
 
     Args:
         tags: sequence of tags; -100 is read as `"O"`.
-        scheme: see `scheme_of`; `None` to tell it from these.
+        scheme: see `scheme_of`; `None` infers it from these tags.
 
     Returns:
-        A list of `(begin, end, kind)`, in order, `end` the first word behind.
+        A list of `(begin, end, kind)`, in order; `end` is the first word after the
+        entity.
 
     Raises:
         ImportError: without seqeval, which the `evaluation` extra has.

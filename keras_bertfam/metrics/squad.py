@@ -1,4 +1,4 @@
-"""SQuAD's official scores, 1.1 and 2.0, and its search for a threshold."""
+"""Compute SQuAD's official scores, 1.1 and 2.0, and search for a threshold."""
 
 import collections
 import re
@@ -15,7 +15,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
-    """Lower case, without ASCII punctuation, articles and extra white space.
+    """Make lower case; drop ASCII punctuation, articles and extra white space.
 
     Args:
         text: str.
@@ -28,11 +28,11 @@ def normalize_answer(text: str) -> str:
 
 
 def right_texts(answers: dict[str, Any]) -> list[str]:
-    """List the texts that count as right, none for a question without an answer.
+    """List the texts that count as correct; none for a question without an answer.
 
     Args:
-        answers: dict with `text`, a string or a list of strings. None of them, blank
-            ones, and `is_impossible` say that there is no answer.
+        answers: dict with `text`, a string or a list of strings. An empty list, blank
+            strings or `is_impossible` mean that there is no answer.
 
     Returns:
         A list of str.
@@ -45,7 +45,7 @@ def right_texts(answers: dict[str, Any]) -> list[str]:
 
 
 def _compared(text):
-    """Normalise an answer for comparison; one of articles alone stays as it is."""
+    """Normalise an answer for comparison; one that has only articles isn't changed."""
     return normalize_answer(text) or " ".join(text.lower().split())
 
 
@@ -65,7 +65,7 @@ def _per_question(answers, predictions):
             scores.append((0.0, 0.0))
             continue
         golds, predicted = [*map(_compared, right_texts(gold))], _compared(prediction)
-        if not golds:  # right is whatever no word is left of
+        if not golds:  # a prediction is correct if no word is left of it
             golds, predicted = [""], normalize_answer(prediction)
         scores.append(
             (float(predicted in golds), max(_token_f1(g, predicted) for g in golds))
@@ -78,20 +78,20 @@ def squad_scores(
 ) -> dict[str, float]:
     """Compute exact match and F1 by SQuAD's official rules.
 
-    The greatest score over a question's answers counts, and questions count
-    alike. A question without answers is right if the prediction is `""`, or no
-    word is left of it. An article is an answer where it is all that is right, which
-    the official script for 2.0 takes for none.
+    Each question gets the greatest score over its answers, and all questions count the
+    same. For a question without answers the prediction is correct if it is `""`, or if
+    normalising leaves no word of it. If an article is the only correct answer, it
+    counts as an answer; the official script for 2.0 treats it as no answer.
 
     Args:
-        answers: list of dicts with `text`, the list of texts that are right; as in
-            `Examples.y`. Blank texts, and `is_impossible`, mean that there is none.
-        predictions: list of str, in the same order; `None` for a question that was
-            left out, which is wrong.
+        answers: list of dicts with `text`, the list of correct texts, as in
+            `Examples.y`. Blank texts or `is_impossible` mean that there is no answer.
+        predictions: list of str, in the same order. `None` for a question without
+            prediction, which counts as wrong.
 
     Returns:
-        Dict of floats in percent: `exact_match` and `f1`; of the questions with and
-        without answers besides, where there are both (`has_answer_f1`,
+        Dict of floats in percent: `exact_match` and `f1`. If there are questions with
+        and without answers, also the scores of each of the two (`has_answer_f1`,
         `no_answer_f1`, ...).
 
     Raises:
@@ -127,13 +127,12 @@ def best_null_threshold(
     null_odds: Sequence[float],
     metric: str = "f1",
 ) -> tuple[float, float]:
-    """Find the odds of no answer from which on `""` should be the prediction.
+    """Find the odds of no answer above which `""` should be the prediction.
 
     Args:
         answers: list of dicts, see `squad_scores`.
-        predictions: list of str, the best answers other than none.
-        null_odds: list of floats: the score of no answer less that of the
-            prediction.
+        predictions: list of str, the best answers that aren't `""`.
+        null_odds: list of floats: the score of no answer minus that of the prediction.
         metric: `"f1"` or `"exact_match"`.
 
     Returns:
@@ -162,11 +161,11 @@ def best_null_threshold(
     scores = _per_question(answers, predictions)[:, names.index(metric)]
     answerable = np.array([bool(right_texts(gold)) for gold in answers])
     wrong = [-1.0 if normalize_answer(text) else 0.0 for text in predictions]
-    # What answering a question adds to the score of answering none.
+    # The gain of answering a question, compared with answering none.
     gains = np.where(answerable, scores, wrong)
     odds = np.asarray(null_odds, float)
     order = np.argsort(odds, kind="stable")
-    # Questions of the same odds are answered together.
+    # Questions with equal odds are answered together.
     last = np.append(np.diff(odds[order]) > 0, True)
     totals = np.sum(~answerable) + np.cumsum(gains[order])[last]
     best = int(np.argmax(totals))
@@ -181,11 +180,11 @@ def best_null_threshold(
 def answer_texts(
     answers: Sequence[dict[str, Any]], null_threshold: float = float("inf")
 ) -> list[str]:
-    """Give the texts of predicted answers, `""` where the odds of none are too high.
+    """Give the texts of predicted answers; `""` if the odds of no answer are too high.
 
     Args:
-        answers: list of dicts, what `SpanQuestionAnswering.predict` gives.
-        null_threshold: float. The highest `no_answer_odds` of a text.
+        answers: list of dicts from `SpanQuestionAnswering.predict`.
+        null_threshold: float. The highest `no_answer_odds` for which the text is given.
 
     Returns:
         A list of str.

@@ -1,4 +1,4 @@
-"""Updates of several batches, each of which counts by its weight."""
+"""Make updates of several batches, each counted by its weight."""
 
 import contextlib
 import contextvars
@@ -18,12 +18,12 @@ _batch: contextvars.ContextVar[Any] = contextvars.ContextVar("batch", default=No
 
 @dataclasses.dataclass
 class Weighing:
-    """What an optimizer knows of the batches of its update so far.
+    """Hold an optimizer's sums over the batches of the current update.
 
     Attributes:
         weights: float variable `(parts,)`.
-        means: for each part but the first, lists of variables, the mean gradients. The
-            first's is what is left of Keras's own sums.
+        means: for each part except the first, a list of variables: its mean gradients.
+            The first part's mean is Keras's own sum without the others.
     """
 
     weights: keras.Variable
@@ -31,41 +31,42 @@ class Weighing:
 
 
 def accumulates(optimizer: keras.optimizers.Optimizer | None) -> bool:
-    """Tell whether an update is of several batches."""
+    """Tell whether an update has several batches."""
     return bool(getattr(inner(optimizer), "gradient_accumulation_steps", None))
 
 
 def weighing_of(optimizer: keras.optimizers.Optimizer) -> Weighing | None:
-    """Give what `weigh_batches` keeps of an optimizer, or `None`."""
+    """Give the `Weighing` that `weigh_batches` made for an optimizer, or `None`."""
     return getattr(inner(optimizer), "_weighing", None)
 
 
 @checked
 def weigh_batches(optimizer: keras.optimizers.Optimizer, parts: int = 1) -> None:
-    """Have an update of several batches be the mean over all their tokens.
+    """Make an update of several batches the mean over all their tokens.
 
-    Keras takes the mean of the batches' gradients. Here each counts by its weight,
-    which `weighed` tells. A loss may have parts, each of which has weights of its own:
-    then gradients have an axis of parts before the variable's. What Keras accumulates
-    is the sum of the parts' weighted means so far, times the number of batches, by
-    which it divides in the end.
+    Keras takes the mean of the batches' gradients. Here each batch counts by its
+    weight, which `weighed` sets: gradients 1 and 4 of batches with 30 and 10 tokens
+    give `(30 * 1 + 10 * 4) / 40 = 1.75`, and not 2.5. A loss may have parts with
+    weights of their own; then gradients have an axis of parts before the variable's
+    axes. Keras divides its sums by the number of batches in the end. So they are made
+    the sum of the parts' weighted means so far, times the number of batches.
 
     Args:
         optimizer: A `keras.optimizers.Optimizer` with `gradient_accumulation_steps`,
-            or a `LossScaleOptimizer` around one. It gets a variable more, and gradients
-            for each part but the first.
+            or a `LossScaleOptimizer` around one. It gets one more variable, and
+            variables for the gradients of each part except the first.
         parts: Int.
 
     Raises:
-        ValueError: If it weighs another number of parts already.
+        ValueError: If the optimizer already weighs another number of parts.
     """
     core = inner(optimizer)
     known = weighing_of(core)
     if known is not None:
         if known.weights.shape[0] != parts:
             raise ValueError(
-                "`optimizer` was compiled with a task whose loss is divided by "
-                "another count of weights. Expected one that isn't compiled yet. "
+                "`optimizer` was compiled with a task whose loss has another number "
+                "of divisors. Expected an optimizer that isn't compiled yet. "
                 f"Received: {known.weights.shape[0]} in place of {parts}."
             )
         return
@@ -73,8 +74,8 @@ def weigh_batches(optimizer: keras.optimizers.Optimizer, parts: int = 1) -> None
         (parts,), aggregation="only_first_replica", name="accumulated_weights"
     )
     core._weighing = Weighing(weights, [])
-    # Keras has no public hooks where accumulators are made, and between gradients and
-    # their sum.
+    # Keras has no public hooks for making accumulators, nor between gradients and their
+    # sum.
     build, apply = core.build, core._backend_apply_gradients
 
     def add_parts(variables):
@@ -113,11 +114,11 @@ def weigh_batches(optimizer: keras.optimizers.Optimizer, parts: int = 1) -> None
 
 @contextlib.contextmanager
 def weighed(weights: Tensor, losses: Tensor) -> Iterator[None]:
-    """Set what the batch of the step within weighs; else all batches are alike.
+    """Set the weight of the batch in the step within this context; the default is 1.
 
     Args:
-        weights: Float tensor `(parts,)`, what the parts of its loss are divided by.
-        losses: Float tensor `(parts,)`, these parts.
+        weights: Float tensor `(parts,)`, the divisors of the loss's parts.
+        losses: Float tensor `(parts,)`, the parts of the loss.
     """
     before = _batch.set((weights, losses))
     try:
@@ -127,7 +128,7 @@ def weighed(weights: Tensor, losses: Tensor) -> Iterator[None]:
 
 
 def batch_weighed() -> tuple[Tensor, Tensor] | None:
-    """Give what `weighed` has set, weights and losses; `None` outside of it."""
+    """Give the weights and losses that `weighed` has set; `None` outside of it."""
     return _batch.get()
 
 
@@ -145,17 +146,17 @@ def merge(
     indices: Sequence[int],
     read: Callable[[Any], Tensor] = ops.convert_to_tensor,
 ) -> tuple[list[Tensor], list[list[Tensor]]]:
-    """Add the gradients of one more batch to what an update has accumulated.
+    """Add the gradients of one more batch to those that an update has accumulated.
 
     Args:
-        core: An optimizer that `weigh_batches` was called with.
+        core: An optimizer for which `weigh_batches` was called.
         grads: Gradients of variables, `(parts, ...)` if there are several parts.
         indices: The numbers of these variables.
         read: Function that gives a variable's value.
 
     Returns:
-        A pair of the sums that Keras keeps, and for each part but the first the mean
-        gradients.
+        A pair of the sums that Keras keeps, and the mean gradients of each part except
+        the first.
     """
     weighing, steps = core._weighing, core.gradient_accumulation_steps
     before = read(weighing.weights)

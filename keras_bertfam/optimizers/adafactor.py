@@ -14,13 +14,14 @@ from keras_bertfam.types import Config, Tensor
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class Adafactor(SettableRate, keras.optimizers.Optimizer):
-    """Adam without a first moment, whose second one is a row and a column of a matrix.
+    """Adam without a first moment, and with two vectors for a matrix's second one.
 
-    With the mean `r` of the squared gradient over each row and `c` over each column,
-    at update `t` decayed by `1 - t ** decay_exponent`, the second moment is the product
-    of the two over the mean of `r`. A step is `rate * max(epsilon_2, rms(w))` times the
-    gradient over its root, divided by its own root mean square if that exceeds
-    `clip_threshold`. There is no momentum, and no moment of the size of a matrix.
+    For a matrix, `r` is the mean of the squared gradient over each row, and `c` over
+    each column; at update `t` both are moving averages with decay `1 - t **
+    decay_exponent`. The second moment is `v = r * c / mean(r)`. The direction is `u = g
+    / sqrt(v)`, divided by `rms(u) / clip_threshold` if that is above 1. The step is
+    `rate * max(epsilon_2, rms(w)) * u`. There is no momentum, and no moment of the size
+    of a matrix.
 
     `keras.optimizers.Adafactor` differs: it keeps moments of that size, factorises
     small matrices too, and bounds the rate by `1 / sqrt(t)`.
@@ -31,8 +32,8 @@ class Adafactor(SettableRate, keras.optimizers.Optimizer):
         epsilon_1: float, added to squared gradients.
         epsilon_2: float, the least size of a variable.
         clip_threshold: float.
-        min_factored: int. A variable is factorised if its last two axes have so many
-            rows and columns at least.
+        min_factored: int. A variable is factorised if its last two axes both have at
+            least this size.
         weight_decay: float or `None`, decoupled.
         **kwargs: other arguments of `keras.optimizers.Optimizer`.
 

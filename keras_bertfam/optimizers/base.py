@@ -1,4 +1,4 @@
-"""What all optimizers here share, and Keras's `AdamW` with it."""
+"""Share code among the optimizers, and extend Keras's `AdamW` with it."""
 
 import contextlib
 import math
@@ -12,16 +12,17 @@ from keras import ops
 from keras_bertfam.arguments import check_numbers
 from keras_bertfam.types import Mixin, Tensor
 
-# The ends of the names of biases and of the weights of normalisation layers. With
-# TensorFlow, a variable's name begins with its layer's and ends with its device.
+# Endings of the names of biases and normalisation weights. With TensorFlow, a
+# variable's name begins with its layer's name and ends with its device.
 _NO_DECAY = r"(bias|gamma|beta|scale)(/replica_\d+)?(:\d+)?$"
 
 
 def exclude_norms_and_biases(optimizer: keras.optimizers.Optimizer) -> None:
     """Switch weight decay off for biases and normalisation weights.
 
-    Variables are told by the ends of their own names (`bias`, `gamma`, `beta`,
-    `scale`): a layer's name, such as "LayerNorm", is no part of a variable's name.
+    They are recognised by the ends of the variables' own names (`bias`, `gamma`,
+    `beta`, `scale`). A layer's name, such as "LayerNorm", isn't part of a variable's
+    name.
 
     Args:
         optimizer: A `keras.optimizers.Optimizer` that isn't built yet, or a
@@ -33,7 +34,7 @@ def exclude_norms_and_biases(optimizer: keras.optimizers.Optimizer) -> None:
     optimizer = inner(optimizer)
     if optimizer.built:
         raise ValueError(
-            "`optimizer` must not be built yet: weight decay is settled when its "
+            "`optimizer` must not be built yet: weight decay is fixed when its "
             f"variables are made. Received: optimizer={optimizer}."
         )
     optimizer.exclude_from_weight_decay(var_names=[_NO_DECAY])
@@ -41,13 +42,13 @@ def exclude_norms_and_biases(optimizer: keras.optimizers.Optimizer) -> None:
 
 def excludes_norms_and_biases(optimizer: keras.optimizers.Optimizer) -> bool:
     """Tell whether `exclude_norms_and_biases` was called on an optimizer, or `None`."""
-    # Keras has no public way to what is excluded.
+    # Keras has no public access to the exclusions.
     pattern = getattr(inner(optimizer), "_exclude_from_weight_decay_pattern", None)
     return pattern is not None and pattern.pattern == _NO_DECAY
 
 
 def decays(variable: keras.Variable) -> bool:
-    """Tell whether a variable is decayed: not biases and norms."""
+    """Tell whether a variable is decayed: all are, except biases and norms."""
     return re.search(_NO_DECAY, variable.name) is None
 
 
@@ -57,14 +58,14 @@ def inner(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
 
 
 class FusedUpdate(Mixin):
-    """Mixin of Adams whose update PyTorch does by one kernel.
+    """Mixin of Adams whose update takes one kernel under PyTorch.
 
-    Keras's goes over each variable a dozen times, which was a fifth of a pre-training
-    step on a CPU. The other backends' compilers join these passes.
+    Keras's update goes over each variable a dozen times, which took a fifth of a
+    pre-training step on a CPU. The other backends' compilers merge these passes.
     """
 
     amsgrad = False
-    # Whether all that the update does is to scale rates and decay weights.
+    # Whether the update only scales rates and decays weights.
     is_adam = True
 
     def _backend_update_step(
@@ -85,7 +86,9 @@ class FusedUpdate(Mixin):
             return False
         import torch
 
-        return not torch.compiler.is_compiling()  # each count would be compiled
+        return (
+            not torch.compiler.is_compiling()
+        )  # a graph would be compiled for each count
 
     def _update_group(self, members, rate, weight_decay):
         import torch
@@ -94,8 +97,8 @@ class FusedUpdate(Mixin):
         updates, epsilon = self._as_torch_counts(int(self.iterations))
         indices = [self._get_variable_index(variable) for variable, _ in members]
         values = [variable.value for variable, _ in members]
-        # A number for each, which the update counts on; filled without a copy, for
-        # which a GPU would be waited for.
+        # A count for each variable, which the update increases. It is filled without a
+        # copy, because a copy would wait for the GPU.
         counts = torch.full((len(values),), updates, device=values[0].device)
         with torch.no_grad():
             adamw(
@@ -117,7 +120,7 @@ class FusedUpdate(Mixin):
 
     def _as_torch_counts(self, updates: int) -> tuple[float, float]:
         """Give the count of updates, and epsilon for the corrected second moment."""
-        # Keras has it beside the raw one.
+        # Keras adds epsilon to the root of the raw moment.
         corrected = (1 - self.beta_2 ** (updates + 1)) ** 0.5
         return float(updates), self.epsilon / corrected
 
@@ -130,18 +133,20 @@ class FusedUpdate(Mixin):
 
 
 class SettableRate(Mixin):
-    """Mixin of optimizers whose `learning_rate` can be set though it is a schedule.
+    """Mixin of optimizers whose `learning_rate` can be set even if it is a schedule.
 
-    Keras refuses to set it. Here a float takes the place of the schedule from then
-    on, as it would in an optimizer that was made with a float; a schedule takes its
-    place again. While `follows_schedule`, the schedule goes on at another level:
-    all its rates are multiplied by what makes the present one the one that is set.
+    Keras refuses to set it. Here, setting a float replaces the schedule from then on;
+    setting a schedule replaces the float. While `follows_schedule` is true, a float
+    changes the schedule's level instead: all its rates are multiplied by the factor
+    that makes the present rate the one that is set. The optimizer's variables hold the
+    setting, so `.keras` files and backups have it, too. Only an optimizer that was made
+    with a schedule has these variables.
 
     What is set is in variables of the optimizer, and so in `.keras` files and backups.
     They are there only if it was made with a schedule.
 
     Attributes:
-        follows_schedule: bool. Whether a float that is set scales the schedule.
+        follows_schedule: bool. Whether setting a float scales the schedule.
 
     Example:
 
@@ -160,7 +165,7 @@ class SettableRate(Mixin):
         check_numbers({**kwargs, "learning_rate": learning_rate})
         super().__init__(learning_rate, *args, **kwargs)
         if isinstance(learning_rate, keras.optimizers.schedules.LearningRateSchedule):
-            # All 0 for the schedule itself: who resets an optimizer sets them so.
+            # All are 0 for the schedule itself: resetting an optimizer sets them to 0.
             self._log_factor, self._is_fixed, self._fixed_rate = (
                 self.add_variable(
                     (), "zeros", "float32", "only_first_replica", name=name
@@ -192,7 +197,7 @@ class SettableRate(Mixin):
         present = _number(self.learning_rate) if self.follows_schedule else 0.0
         if rate and present:
             self._log_factor.assign_add(math.log(rate / present))
-        else:  # 0 isn't at any level of a schedule
+        else:  # no level of the schedule gives this rate from a rate of 0
             self._level(0.0, 1.0, float(rate))
 
     def _level(self, log_factor, is_fixed, fixed):
@@ -203,7 +208,7 @@ class SettableRate(Mixin):
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class AdamW(FusedUpdate, SettableRate, keras.optimizers.AdamW):
-    """Keras's `AdamW`, whose learning rate can be set though it is a schedule.
+    """Keras's `AdamW`, whose learning rate can be set even if it is a schedule.
 
     Args:
         learning_rate: float or schedule.
@@ -226,14 +231,14 @@ class AdamW(FusedUpdate, SettableRate, keras.optimizers.AdamW):
         if dtype not in ("bfloat16", "float16") or self.amsgrad:
             super().update_step(gradient, variable, learning_rate)
             return
-        # In bfloat16 .999 is 1, so that Keras's step has no length.
+        # In bfloat16 .999 is rounded to 1, and Keras's step would be 0.
         index = self._get_variable_index(variable)
         moments = self._momentums[index], self._velocities[index]
         m, v, old, new = (
             ops.cast(x, "float32") for x in (*moments, variable, gradient)
         )
         count = ops.cast(self.iterations + 1, "float32")
-        # Never in place, which under PyTorch would change the rate of other variables.
+        # Never in place: under PyTorch that would change the rate of other variables.
         m = m + (new - m) * (1 - self.beta_1)
         v = v + (ops.square(new) - v) * (1 - self.beta_2)
         root = ops.sqrt(1 - ops.power(self.beta_2, count))
@@ -249,17 +254,17 @@ def rates_set_by(
     optimizer: keras.optimizers.Optimizer | None,
     callbacks: list[keras.callbacks.Callback],
 ) -> Iterator[None]:
-    """Let the callbacks of a `fit()` set the rates of a schedule as they mean it.
+    """Let the callbacks of a `fit()` set a schedule's rates in their own ways.
 
-    `ReduceLROnPlateau` lowers the rest of the schedule. `LearningRateScheduler`, and
-    whatever else sets a rate, sets that rate, until it sets the next.
+    `ReduceLROnPlateau` lowers the rest of the schedule. `LearningRateScheduler` and
+    other callbacks set a rate that holds until they set the next one.
 
     Args:
         optimizer: optimizer or `None`.
         callbacks: list of callbacks.
 
     Returns:
-        A context manager for the time of the `fit()`.
+        A context manager for the duration of the `fit()`.
     """
     optimizer = inner(optimizer)
     if not isinstance(optimizer, SettableRate):

@@ -1,4 +1,4 @@
-"""Smaller learning rates for lower layers, in a way that works under Adam."""
+"""Make smaller learning rates for lower layers, in a way that works with Adam."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,23 +16,24 @@ from keras_bertfam.types import Config, Model, Tensor
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class LayerwiseAdamW(FusedUpdate, SettableRate, keras.optimizers.Adam):
-    """Adam with a learning rate of its own for each variable.
+    """Adam with a separate learning rate for each variable.
 
-    The update is scaled, and so is the decoupled weight decay. To scale gradients,
-    as XLNet's code does, changes little: Adam divides by their size, so that it is
-    the same as to divide epsilon by the scale.
+    Each variable's update and decoupled weight decay are multiplied by its scale.
+    Scaling gradients instead, as XLNet's code does, changes little: Adam divides by the
+    gradients' size, so it has the same effect as dividing epsilon by the scale.
 
     Args:
         learning_rate: float or schedule, the rate at scale 1.
-        scales: dict from paths of variables to floats; 1 for what isn't in it. See
+        scales: dict from paths of variables to floats; other variables have 1. See
             `layerwise_scales`.
-        decoupled_weight_decay: float. Not of biases and normalisation weights.
-        scale_gradients: bool. Whether `scales` are of the gradients, after they are
-            clipped, in place of the rates.
+        decoupled_weight_decay: float. It doesn't apply to biases and normalisation
+            weights.
+        scale_gradients: bool. Whether `scales` multiply the gradients, after clipping,
+            instead of the rates.
         **kwargs: arguments of `keras.optimizers.Adam`.
 
     Raises:
-        ValueError: if a path in `scales` is of none of the variables.
+        ValueError: if a path in `scales` belongs to no variable.
 
     Example:
 
@@ -67,7 +68,7 @@ class LayerwiseAdamW(FusedUpdate, SettableRate, keras.optimizers.Adam):
         unknown = self.scales.keys() - {variable.path for variable in variables}
         if unknown:
             raise ValueError(
-                "`scales` must be of variables that are trained. Received: "
+                "`scales` must have paths of variables that are trained. Received: "
                 f"{sorted(unknown)[:5]}."
             )
         super().build(variables)
@@ -108,13 +109,14 @@ class LayerwiseAdamW(FusedUpdate, SettableRate, keras.optimizers.Adam):
 def layerwise_scales(
     model: Model, decay: float, offset: int = 0, scale_embeddings: bool = True
 ) -> dict[str, float]:
-    """Compute factors of the rate that fall from each layer to the one below.
+    """Compute factors of the rate that decrease from each layer to the one below.
 
     With `n` layers, layer `i` (from 1) has the scale `decay ** (n + offset - i)`,
-    embeddings `decay ** (n + offset)`, and the task's head 1. A layer that several
-    depths share, as in ALBERT, has the scale of the highest; a decoder's layers
-    are above those of its encoder. ELECTRA has
-    `offset=2`; XLNet `offset=0` and `scale_embeddings=False`.
+    embeddings `decay ** (n + offset)`, and the task's head 1. With 12 layers and
+    `decay=0.8`, layer 12 has 1, layer 11 has 0.8, and embeddings have `0.8 ** 12 =
+    0.069`. A layer that several depths share, as in ALBERT, has the scale of the
+    highest. A decoder's layers are above those of its encoder. ELECTRA has `offset=2`;
+    XLNet `offset=0` and `scale_embeddings=False`.
 
     Args:
         model: a task with a `backbone`.
@@ -155,11 +157,12 @@ def _paths(layers):
 
 
 def fine_tuning_epsilon(model: Model) -> float:
-    """Give Adam's epsilon to fine-tune with, 1e-8 unless weights are float16.
+    """Give Adam's epsilon for fine-tuning: 1e-8 unless weights are float16.
 
-    The published 1e-6 is of an Adam without correction of the moments' bias. Keras
-    adds epsilon beside the raw moments: in the first hundreds of steps, often all
-    there are, 1e-6 holds back small gradients. In float16, 1e-8 would be 0.
+    The published 1e-6 belongs to an Adam without correction of the moments' bias. Keras
+    adds epsilon to the root of the raw moment. So in the first hundreds of steps, which
+    may be all steps of a fine-tuning, 1e-6 would shrink updates of small gradients. In
+    float16, 1e-8 would be 0.
 
     Args:
         model: a task with a `backbone`.

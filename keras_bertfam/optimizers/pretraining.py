@@ -1,4 +1,4 @@
-"""The published pre-training optimizer, and what `fit()` settles about it."""
+"""Make the published pre-training optimizer, and tell its schedule of `fit()`."""
 
 import functools
 import warnings
@@ -19,7 +19,7 @@ from keras_bertfam.optimizers.schedules import (
     check_rate,
 )
 
-# By the names that recipes have.
+# The optimizers by their names in recipes.
 OPTIMIZERS: dict[str, Callable[..., keras.optimizers.Optimizer]] = {
     "adamw": AdamW,
     "lamb": Lamb,
@@ -54,24 +54,24 @@ def pretraining_optimizer(
     linear decay to 0, decoupled weight decay .01 except on biases and on the
     weights of normalisation layers, gradients clipped to global norm 1.
 
-    Keras's Adam corrects the bias of its moments; BERT's released code doesn't.
-    The first updates of BERT are therefore up to 3.2 times as large at the same
-    rate, a difference that warm-up hides and that is gone after some 1,000
-    steps. `bias_correction=False` is BERT's.
+    Keras's Adam corrects the bias of its moments; BERT's released code doesn't, which
+    is `bias_correction=False`. At the same rate, the first updates of BERT's code are
+    therefore up to 3.2 times as large. Warm-up hides the difference, and it is gone
+    after some 1,000 steps.
 
-    The exclusions are no part of the config of Keras's `AdamW`. Tasks that are saved
-    have them again when loaded; an `AdamW` that you deserialise yourself needs
-    `exclude_norms_and_biases` before it is built. `BertAdamW` and `Lamb` don't.
+    The config of Keras's `AdamW` doesn't hold the exclusions from weight decay. A task
+    that is saved and loaded has them again. If you deserialise an `AdamW` yourself,
+    call `exclude_norms_and_biases` before it is built. `BertAdamW` and `Lamb` don't
+    need that.
 
     Args:
-        learning_rate: The peak rate as a float, or a
-            `keras.optimizers.schedules.LearningRateSchedule`, which is then used
-            as it is.
+        learning_rate: The peak rate as a float; or a
+            `keras.optimizers.schedules.LearningRateSchedule`, which is used unchanged.
         total_steps: Int or `None`, see `WarmupPolynomialDecay`.
         warmup_steps: Int (steps) or float in `[0, 1)` (part of `total_steps`).
         schedule_form: `"join"`, `"hold"`, `"product"`, `"cosine"` or `"stable"`, see
             `WarmupPolynomialDecay`, `"rsqrt"` for `InverseSquareRootDecay`, or
-            `"constant"` for the rate alone.
+            `"constant"` for a constant rate.
         weight_decay: Float, decoupled weight decay.
         beta_2: Float, decay of the second moment. RoBERTa's is .98.
         epsilon: Float.
@@ -79,13 +79,14 @@ def pretraining_optimizer(
         optimizer: `"adamw"`, `"lamb"` as for ALBERT, whose peak rate is .00176,
             `"adafactor"` as for T5, or `"adagrad"` as for ELMo, which begins with 1.
             The last two have no `beta_2`, `epsilon` and `bias_correction`.
-        bias_correction: Bool, whether the moments are corrected for their bias.
-            `None`: as Keras's `"adamw"` is, and as `"lamb"` isn't in its released
-            code.
-        power: Float, see `WarmupPolynomialDecay`, and so the next two.
+        bias_correction: Bool, whether the moments are corrected for their bias. `None`
+            corrects them for `"adamw"`, as Keras does, and not for `"lamb"`, as in its
+            released code.
+        power: Float, see `WarmupPolynomialDecay`, also for `decay_steps` and
+            `warmup_bounds`.
         decay_steps: Int or float.
-        end_share: Float, the share of the peak that is left at the end; of a schedule
-            that has an end.
+        end_share: Float, the final rate as a share of the peak, for schedules with an
+            end.
         warmup_bounds: Pair of ints or `None`.
         **kwargs: Other arguments of the optimizer, such as
             `gradient_accumulation_steps`.
@@ -94,7 +95,7 @@ def pretraining_optimizer(
         An `AdamW`, `BertAdamW`, `Lamb`, `Adafactor` or `Adagrad`, not yet built.
 
     Raises:
-        ValueError: for another `optimizer`, or a rate that is no positive number.
+        ValueError: for an unknown `optimizer`, or a rate that isn't a positive number.
 
     Example:
 
@@ -118,7 +119,7 @@ def pretraining_optimizer(
     )
     if end_share and (is_schedule or schedule_form in ("constant", "rsqrt")):
         raise ValueError(
-            "`end_share` must be 0 for a schedule of your own and for the forms "
+            "`end_share` must be 0 for your own schedule, and for the forms "
             f"'constant' and 'rsqrt'. Received: {end_share}."
         )
     if not is_schedule:
@@ -157,7 +158,7 @@ def pretraining_optimizer(
 
 
 def needs_total_steps(optimizer: keras.optimizers.Optimizer | None) -> bool:
-    """Tell whether the optimizer's schedule waits for `resolve_schedule`.
+    """Tell whether the optimizer's schedule needs `resolve_schedule`.
 
     Args:
         optimizer: A `keras.optimizers.Optimizer`, or `None`.
@@ -170,21 +171,21 @@ def needs_total_steps(optimizer: keras.optimizers.Optimizer | None) -> bool:
 def resolve_schedule(
     optimizer: keras.optimizers.Optimizer | None, steps: int | None
 ) -> None:
-    """Tell the optimizer's schedule how many batches `fit()` is about to run.
+    """Give the optimizer's schedule the number of batches that `fit()` will run.
 
-    A schedule without `total_steps` gets the updates that the batches so far and
-    those to come make, with gradient accumulation one for each
-    `gradient_accumulation_steps` of them, rounded up; for any other, a warning says
-    when they go beyond its end.
+    A schedule without `total_steps` gets the number of updates that all batches, those
+    so far and those to come, make. With gradient accumulation that is one update for
+    each `gradient_accumulation_steps` batches, rounded up. If a schedule with
+    `total_steps` ends before the run, a warning says so.
 
     Args:
         optimizer: A `keras.optimizers.Optimizer`, or `None`.
-        steps: Int, the number of batches to come, or `None` where it can't be
-            told (a stream without end).
+        steps: Int, the number of batches to come, or `None` if it is unknown (an
+            endless stream).
 
     Raises:
-        ValueError: if the schedule needs the number of steps and `steps` is
-            `None`, or counts updates of other sizes, see `count_updates`.
+        ValueError: if the schedule needs the number of steps and `steps` is `None`, or
+            if it counts updates with another number of batches, see `count_updates`.
     """
     count_updates(optimizer)
     schedule = _schedule(optimizer)
@@ -196,8 +197,8 @@ def resolve_schedule(
             "the data has no known length. Pass `total_steps` to `compile()`, or "
             "`steps_per_epoch` to `fit()`."
         )
-    # Keras has no public way to the number of batches: `iterations` has updates, and
-    # so not those of which the next update consists.
+    # Keras has no public access to the number of batches: `iterations` counts updates,
+    # without the batches of an unfinished one.
     batches = steps + int(ops.convert_to_numpy(inner(optimizer)._iterations))
     total = -(-batches // (schedule.gradient_accumulation_steps or 1))
     schedule.resolve(total)
@@ -206,22 +207,22 @@ def resolve_schedule(
             f"The learning-rate schedule ends at step {schedule.total_steps}, and "
             f"this run goes to step {total}: the steps beyond the end train at the "
             f"rate {schedule.end_learning_rate}. Compile again with a larger "
-            "`total_steps` to go on at a higher rate.",
+            "`total_steps` to continue at a higher rate.",
             stacklevel=4,
         )
 
 
 def count_updates(optimizer: keras.optimizers.Optimizer | None) -> None:
-    """Tell the optimizer's schedule how many batches an update is of.
+    """Give the optimizer's schedule the number of batches in an update.
 
-    Keras asks schedules by batches. Those of this library count updates, and so
-    have to know. Tasks call this in `compile()` and `fit()`.
+    Keras asks schedules for the rate of a batch. This library's schedules count
+    updates, so they need that number. Tasks call this in `compile()` and `fit()`.
 
     Args:
         optimizer: A `keras.optimizers.Optimizer`, or `None`.
 
     Raises:
-        ValueError: if the schedule has been told another number.
+        ValueError: if the schedule has another number already.
     """
     schedule = _schedule(optimizer)
     if schedule is None:
@@ -231,13 +232,13 @@ def count_updates(optimizer: keras.optimizers.Optimizer | None) -> None:
     if known is not None and known != (steps or 1):
         raise ValueError(
             "The learning-rate schedule and its optimizer must have the same "
-            f"`gradient_accumulation_steps`. Received: {known} and {steps}. An "
-            "optimizer needs a schedule of its own."
+            f"`gradient_accumulation_steps`. Received: {known} and {steps}. Make a "
+            "separate schedule for each optimizer."
         )
     schedule.gradient_accumulation_steps = steps or known
 
 
 def _schedule(optimizer):
-    # Optimizers have no public way to their schedule but their config.
+    # Only an optimizer's config gives public access to its schedule.
     schedule = getattr(inner(optimizer), "_learning_rate", None)
     return schedule if isinstance(schedule, COUNTING) else None

@@ -20,8 +20,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then polynomial or cosine decay, in the published forms.
 
     With peak rate `p`, end rate `e`, `w` warm-up steps out of `T` and
-    `decay(s, n) = e + (p - e) * (1 - s / n) ** power`, the rate of the update
-    that follows `t` others is
+    `decay(s, n) = e + (p - e) * (1 - s / n) ** power`, the rate of the update after `t`
+    other updates is
 
     - `"join"` (RoBERTa, XLNet, Hugging Face): `p * t / w` for `t < w`, then
       `decay(t - w, T - w)`: continuous, the peak is reached at `t = w`;
@@ -39,22 +39,22 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         peak_learning_rate: Positive float, the rate that warm-up climbs to.
         warmup_steps: Int, the number of warm-up steps; or a float in `[0, 1)`,
             the part of `total_steps` that is warm-up.
-        total_steps: Int, the number of updates until `end_learning_rate`, or
-            `None`: not known yet. `resolve()` fills it in, and `fit()` of this
-            library's tasks calls it with epochs x steps.
+        total_steps: Int, the number of updates until `end_learning_rate`, or `None` if
+            it isn't known yet. `resolve()` sets it; `fit()` of this library's tasks
+            calls it with epochs x steps.
         power: Positive float, the power of the polynomial; 1 is linear. Not read by
             `"cosine"` and `"stable"`.
         end_learning_rate: Float, the rate at `total_steps`.
         form: `"join"`, `"hold"`, `"product"`, `"cosine"` or `"stable"`.
         name: Name of the schedule.
-        gradient_accumulation_steps: Int, the number of batches of an update, or
-            `None`: 1, until an optimizer that has it is compiled into one of this
-            library's tasks or made by its functions. Keras asks for the rate of a
-            batch, which is that of the update that it is part of.
-        decay_steps: Int, or float in `[0, 1]`, the part of `total_steps`: `d` of
-            `"stable"`, which alone reads it. 0: the rate stays at the peak.
-        warmup_bounds: Pair of ints, or `None`: the least and the most warm-up steps
-            that a part of the total makes; never more than the total.
+        gradient_accumulation_steps: Int, the number of batches in an update. `None`
+            means 1; an optimizer with gradient accumulation sets it when it is made by
+            this library's functions or compiled into one of its tasks. Keras asks for
+            the rate of a batch, which is the rate of its update.
+        decay_steps: Int, or float in `[0, 1]` as a part of `total_steps`: `d` of
+            `"stable"`. Other forms don't read it. With 0 the rate stays at the peak.
+        warmup_bounds: Pair of ints, or `None`: the least and the most warm-up steps if
+            `warmup_steps` is a part of the total. They are never more than the total.
 
     Raises:
         ValueError: if an argument is out of its range, or when an unresolved

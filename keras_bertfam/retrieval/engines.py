@@ -1,4 +1,4 @@
-"""Vectors in an engine that finds them by inner product: FAISS, ScaNN, sparse ones."""
+"""Vectors in an engine that searches by inner product: FAISS, ScaNN or SciPy."""
 
 import dataclasses
 import math
@@ -10,10 +10,10 @@ import numpy as np
 from keras_bertfam.retrieval import faiss_files, inverted_engine, scann_engine
 from keras_bertfam.types import Config
 
-# Vectors that FAISS wants for each cell that it learns.
+# The number of vectors that FAISS wants for each cell that it learns.
 _VECTORS_OF_A_CELL = 39
-# Of so many vectors, what rounding needs is learnt once and for all; of fewer anew
-# whenever vectors are added, for which these are kept as they are.
+# With so many vectors, the values for rounding are learnt for good. With fewer they are
+# learnt anew whenever vectors are added; so the vectors are kept unrounded until then.
 _VECTORS_OF_RANGES = 2**16
 _MOST_IN_16_BITS = 65504 / 2  # as a difference from a cell may be twice as much
 # FAISS's names of roundings, by the bits of a number.
@@ -21,7 +21,7 @@ _ROUNDINGS = {16: "QT_fp16", 8: "QT_8bit", 4: "QT_4bit"}
 
 
 def import_faiss() -> Any:
-    """Import FAISS, which is an extra.
+    """Import FAISS, an optional dependency.
 
     Raises:
         ImportError: with what to install.
@@ -72,12 +72,13 @@ class EngineKind:
 
     Attributes:
         class_name: of the engine's class.
-        settings: dict of the settings it has, with their defaults.
-        make: function of a width, a number of vectors and the settings.
-        tune: function of an index and the settings, of what a search reads.
-        learns: whether it is made of the vectors that are there at the first search.
+        settings: dict of its settings, with their defaults.
+        make: function of a width, a number of vectors and the settings; gives an
+            engine.
+        tune: function of an engine and the settings; sets what only a search reads.
+        learns: whether it learns from the vectors at the first search.
         file: name of the file of vectors in a folder.
-        read: function of a path and the settings, that gives an engine.
+        read: function of a path and the settings; gives an engine.
         write: function of an engine and a path.
     """
 
@@ -202,7 +203,7 @@ TOKEN_HITS = 64
 def checked_settings(
     kind: str, settings: Mapping[str, Any], token_vectors: bool = False
 ) -> Config:
-    """Check the settings of a kind, and add those that aren't given.
+    """Check the settings of a kind, and add defaults for those left out.
 
     Args:
         kind: str.
@@ -210,14 +211,14 @@ def checked_settings(
         token_vectors: whether passages have a vector for each token.
 
     Raises:
-        ValueError: for an unknown kind, or settings that it hasn't, or aren't positive.
+        ValueError: for an unknown kind, or settings that it doesn't have or that aren't
+            positive.
     """
     if kind not in KINDS:
         raise ValueError(f"`kind` must be one of {tuple(KINDS)}. Received: {kind!r}.")
     if token_vectors and kind == "inverted":
         raise ValueError(
-            "`kind` must be another than 'inverted' with `token_vectors`. "
-            f"Received: {kind!r}."
+            f"`kind` mustn't be 'inverted' with `token_vectors`. Received: {kind!r}."
         )
     known = dict(KINDS[kind].settings)
     if token_vectors and kind != "exact":
@@ -250,7 +251,7 @@ class Vectors:
         dim: int.
         kind: a name in `KINDS`.
         settings: dict, of that kind.
-        engine: the one that was read, or `None` for a new one.
+        engine: an engine that was read, or `None` for a new one.
     """
 
     def __init__(
@@ -262,10 +263,10 @@ class Vectors:
         self.dim = dim
         self.kind = kind
         self._kind = engine_kind(kind, self.settings)
-        # Vectors that an engine is yet to be made of, or made of again.
+        # Vectors for an engine that isn't made yet, or is made anew.
         self._waiting: list[np.ndarray] = []
         self._count = 0 if engine is None else engine.ntotal
-        # Whether what was learnt stays, whatever is added.
+        # Whether the values for rounding are learnt for good.
         self._settled = not are_rounded(self.settings) or self._has_many()
         self._engine = engine
         self._mapped = False
@@ -296,10 +297,10 @@ class Vectors:
         return self._count >= _VECTORS_OF_RANGES
 
     def emptied(self) -> Self:
-        """Make the same without vectors.
+        """Make a copy without vectors.
 
-        What was learnt of many vectors for rounding stays, so that a rounded one that
-        is added to the same cell is itself.
+        Values for rounding that were learnt for good stay. So a rounded vector, added
+        to the same cell, isn't changed again.
         """
         if not (are_rounded(self.settings) and self._settled):
             return type(self)(self.dim, self.kind, self.settings)
@@ -310,10 +311,10 @@ class Vectors:
         return made
 
     def sizes(self) -> None:
-        """Say that each passage has one vector."""
+        """Give `None`: each passage has one vector."""
 
     def checked(self, vectors: Any) -> np.ndarray:
-        """Check vectors, and make them what FAISS takes.
+        """Check vectors, and bring them to the form that FAISS takes.
 
         Raises:
             ValueError: for vectors of another width, or that aren't finite.
@@ -321,18 +322,18 @@ class Vectors:
         vectors = np.ascontiguousarray(vectors, "float32")
         if vectors.ndim != 2 or vectors.shape[1] != self.dim:
             raise ValueError(
-                f"`vectors` must be of the shape (count, {self.dim}), as those of the "
-                f"index. Received: shape {vectors.shape}."
+                f"`vectors` must have the shape (count, {self.dim}), as the index "
+                f"has. Received: shape {vectors.shape}."
             )
         finite = np.isfinite(vectors).all(axis=1)
         if not finite.all():
             raise ValueError(
-                "`vectors` must be finite. Received others, the first in row "
-                f"{int(np.argmin(finite))}."
+                "`vectors` must be finite. Received some that aren't, the first in "
+                f"row {int(np.argmin(finite))}."
             )
         if self.settings.get("bits") == 16 and np.any(abs(vectors) > _MOST_IN_16_BITS):
             raise ValueError(
-                f"`vectors` must be of numbers up to {_MOST_IN_16_BITS} with bits=16. "
+                f"`vectors` must have numbers up to {_MOST_IN_16_BITS} with bits=16. "
                 f"Received: {np.abs(vectors).max()}."
             )
         return vectors

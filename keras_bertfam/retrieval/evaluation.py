@@ -1,4 +1,4 @@
-"""How well passages are found: queries, what is relevant to them, and measures."""
+"""Measures of a search: queries, relevant passages, and scores."""
 
 import csv
 import dataclasses
@@ -22,12 +22,13 @@ class SearchData:
     Attributes:
         passages: dict from ids to strings, or tuples of title and text.
         queries: dict from ids to strings.
-        relevance: dict from ids of queries to dicts from ids of passages to grades:
-            0 for what isn't relevant. What isn't named isn't, either.
+        relevance: dict from ids of queries to dicts from ids of passages to grades,
+            such as `{"q1": {"p2": 1}}`. Grade 0 is for a passage that isn't relevant;
+            so is a passage without a grade.
 
     Raises:
-        ValueError: for an id in `relevance` that there isn't, or a query that no
-            passage is relevant to.
+        ValueError: for an unknown id in `relevance`, or a query without a relevant
+            passage.
 
     Example:
 
@@ -65,7 +66,7 @@ class SearchData:
     @classmethod
     @checked
     def from_beir(cls, folder: Path, split: str = "test") -> Self:
-        """Read a folder as the benchmark BEIR has them.
+        """Read a folder in the format of the benchmark BEIR.
 
         Args:
             folder: path of a folder with `corpus.jsonl` (`_id`, `title`, `text`),
@@ -74,12 +75,11 @@ class SearchData:
             split: str.
 
         Returns:
-            `SearchData`, of the queries that the split judges. Queries of which no
-            passage is relevant are left out, as no measure is defined for them.
+            `SearchData` with the queries of the split. Queries without a relevant
+            passage are left out: no measure is defined for them.
 
         Raises:
-            ValueError: for a file, line or column that is missing, and ids that there
-                aren't.
+            ValueError: for a missing file, line or column, and for unknown ids.
 
         Example:
 
@@ -159,8 +159,8 @@ def _grades(path):
             grades = relevance.setdefault(row[0], {})
             if row[1] in grades:
                 raise ValueError(
-                    f"A pair of {path} must be judged once. Received twice: {row[:2]}, "
-                    f"the second time in line {number}."
+                    f"A pair of {path} must have one grade. Received twice: "
+                    f"{row[:2]}, the second time in line {number}."
                 )
             grades[row[1]] = int(row[2])
     return relevance
@@ -176,32 +176,34 @@ def evaluate_search(
     measures: Sequence[str] = MEASURES,
     batch_size: int = 32,
 ) -> dict[str, float]:
-    """Measure how well passages are found, alone or found and ranked again.
+    """Measure how well a search finds passages, with or without a reranker.
 
     Args:
         data: `SearchData`.
-        search: what finds passages:
+        search: one of three:
 
-            - a task that makes vectors, `TextEmbedder`, `SparseEncoder`,
+            - a task that makes vectors, such as `TextEmbedder`, `SparseEncoder`,
               `LateInteraction` or `DualEncoder`: all passages are compared exactly;
             - an `Index` of these passages, with its encoder;
-            - a function from a list of queries and `k` to, for each query, pairs of a
-              passage's id in `data` and its score, such as BM25.
+            - a function, such as BM25. It takes a list of queries and `k`, and gives a
+              list for each query, of pairs of a passage's id in `data` and its score.
+
         k: int. How many passages are found for each query.
-        reranker: `CrossEncoder`, `LateInteraction` or `None`. Puts the first of them
-            into its order.
-        rerank: int. How many it reads of each query; the others stay behind them.
-        measures: names as ir-measures has them: `"nDCG@10"`, `"RR@10"` (the reciprocal
-            rank), `"AP"` (average precision), `"R@100"` (recall), `"P@1"` and others.
+        reranker: `CrossEncoder`, `LateInteraction` or `None`. Ranks the first passages
+            of each query anew.
+        rerank: int. How many passages of each query the reranker reads. The others stay
+            behind these.
+        measures: names of ir-measures: `"nDCG@10"`, `"RR@10"` (the reciprocal rank),
+            `"AP"` (average precision), `"R@100"` (recall), `"P@1"` and others.
         batch_size: int, of the models.
 
     Returns:
-        Dict from measures to their mean over the queries. nDCG takes a grade as its
-        gain. A passage with the id of its query is left out, as in BEIR.
+        Dict from measures to their means over the queries. nDCG's gain is the grade. A
+        passage with the same id as the query is left out, as in BEIR.
 
     Raises:
-        ValueError: for an argument out of its range, an unknown measure, or ids that
-            there aren't.
+        ValueError: for an argument out of its range, an unknown measure, or unknown
+            ids.
         ImportError: without ir-measures, which the `evaluation` extra has.
 
     Example:
@@ -249,8 +251,8 @@ def _measure(library, name):
         return library.parse_measure(name)
     except (NameError, ValueError) as error:
         raise ValueError(
-            "`measures` must be names as ir-measures has them, such as "
-            f"{', '.join(MEASURES)}. Received: {name!r}."
+            f"`measures` must be names of ir-measures, such as {', '.join(MEASURES)}. "
+            f"Received: {name!r}."
         ) from error
 
 
@@ -284,7 +286,7 @@ def _finder(data, search, batch_size):
 
 
 def _reranked(data, run, reranker, rerank, batch_size):
-    """Put the best of each query into a ranker's order, and the others behind them.
+    """Put the best of each query into a reranker's order, and the others behind them.
 
     Scores are places then: of `{"a": 9, "b": 8, "c": 7}`, of which the first two change
     places, it makes `{"b": 0, "a": -1, "c": -2}`. A ranker's own may be equal.

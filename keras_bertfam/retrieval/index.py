@@ -24,7 +24,7 @@ from keras_bertfam.types import Config, Path
 
 
 class Origin:
-    """An encoder as it was when it made the vectors of an index.
+    """The state of the encoder that made the vectors of an index.
 
     Args:
         encoder: a task with `encode`, or `None`.
@@ -42,7 +42,7 @@ class Origin:
 
         Args:
             encoder: a task with `encode`.
-            name: of the index, for the error.
+            name: the index's name in the error.
         """
         digest = _told_by(encoder, "passage_digest")
         if digest != self.digest:
@@ -57,7 +57,7 @@ class Origin:
         """Check an encoder, if it may have changed since the last time.
 
         Args:
-            encoder: the one that was checked, or made the vectors.
+            encoder: the task that was checked, or that made the vectors.
         """
         if _told_by(encoder, "passage_sample") != self._sample:
             self.check(encoder)
@@ -89,41 +89,50 @@ BATCHES_AT_ONCE = 32
 class Index:
     """An index of passages, searched by the inner products of their vectors.
 
-    Vectors and the search are FAISS's, those of sparse vectors SciPy's, both by `pip
-    install 'keras-bertfam[retrieval]'`, or ScaNN's, `pip install
+    FAISS stores and searches dense vectors, SciPy sparse ones. `pip install
+    'keras-bertfam[retrieval]'` installs both. The kind `"scann"` needs `pip install
     'keras-bertfam[scann]'`, on Linux.
 
     Args:
         dim: int. Width of the vectors.
-        kind: `"exact"`: compares with all vectors; `"ivf"`: with those of the cells
-            nearest to the query, of cells learnt from the vectors that are there at
-            the first search; `"hnsw"`: goes from vector to vector in a graph;
-            `"scann"`: ScaNN's search of cells by codes, and of the best by vectors,
-            learnt anew at the first search after vectors were added; `"inverted"`:
-            of sparse vectors, compares exactly with those that have a number in common
-            with the query, and finds no others.
-        encoder: what the vectors are of: a task with `encode`, as `DualEncoder`,
-            `TextEmbedder`, `SparseEncoder` and `LateInteraction`; or `None` for an
-            index that is only asked by vectors.
+        kind: how the index is searched. `"exact"` compares a query with all vectors.
+            `"ivf"` puts vectors into cells, and compares a query with the vectors of
+            the nearest cells. The cells are learnt at the first search. `"hnsw"` goes
+            from vector to vector in a graph. `"scann"` compares codes of the vectors in
+            the nearest cells, then the best vectors themselves. Cells and codes are
+            learnt anew at the first search after vectors were added. `"inverted"` is
+            for sparse vectors: it compares a query exactly with the vectors that share
+            a nonzero place with it, and finds no others.
+        encoder: the task that makes the vectors: `DualEncoder`, `TextEmbedder`,
+            `SparseEncoder`, `LateInteraction`, or another with `encode`. `None` for an
+            index that is searched by vectors only.
         token_vectors: bool. Whether each passage has a vector for each of its tokens,
-            as those of `LateInteraction`. The score of a query is the sum of its
-            tokens' best products with a passage's. `"exact"` compares all passages;
-            other kinds find the nearest tokens, and compare the passages that have
-            them.
-        **settings: of `"ivf"`: `nlist`, the number of cells, by default four times the
-            root of the number of vectors, and `nprobe`, how many are searched, 16. Of
-            `"hnsw"`: `m`, the links of a vector, 32, `ef_construction`, 80, and
-            `ef_search`, 64: how many vectors are kept in mind to find links, and
-            answers. Of `"scann"`: `nlist`, by default the root of the number of
-            vectors, `nprobe`, 16, and `reorder`, of how many the vectors themselves
-            are compared, 100. With `token_vectors`, of all but `"exact"`:
-            `token_hits`, how many tokens are found for each of a query, 64. More of
-            each finds more, in more time.
-            Of `"exact"` and `"ivf"`: `bits` of each stored number, 32, 16, 8 or 4. With
-            16 it is rounded to half precision. With 8 or 4 it is rounded to one of 256
-            or 16 values between the least and the greatest of its column; `"ivf"`
-            rounds differences from cells, which are smaller. These values are learnt
-            anew as an index grows, of its first 65,536 vectors or more for good.
+            as `LateInteraction` makes them. Each token of a query then takes its best
+            product with a passage's tokens, and the score is the sum of these.
+            `"exact"` compares all passages; other kinds find the nearest tokens, and
+            compare the passages that have them.
+        **settings: ints; which ones depends on the kind:
+
+            - `"ivf"` has `nlist`, the number of cells, and `nprobe`, the number of
+              cells that are searched (16). `nlist` is by default four times the root
+              of the number of vectors, or fewer: so many that a cell has 39 vectors
+              on average.
+            - `"hnsw"` has `m`, the number of links of a vector (32);
+              `ef_construction`, the number of candidates for links (80); and
+              `ef_search`, the number of candidates in a search (64).
+            - `"scann"` has `nlist` (the root of the number of vectors); `nprobe`
+              (16); and `reorder`, the number of vectors that are compared themselves
+              (100).
+            - With `token_vectors`, all kinds except `"exact"` have `token_hits`, the
+              number of tokens found for each token of a query (64).
+            - `"exact"` and `"ivf"` have `bits`, the bits of each stored number: 32,
+              16, 8 or 4. 16 rounds to half precision. 8 and 4 round to one of 256 or
+              16 values between the least and the greatest of a column; `"ivf"` rounds
+              differences from cells, which are smaller. These values are learnt anew
+              whenever vectors are added. Once the index has 65,536 vectors, they are
+              learnt for good.
+
+            Greater numbers, except of `nlist`, find more and take more time.
 
     Raises:
         ValueError: for an argument out of its range.
@@ -152,7 +161,7 @@ class Index:
     ) -> None:
         if encoder is not None and has_token_vectors(encoder) != token_vectors:
             raise ValueError(
-                "`token_vectors` must be as the encoder's vectors are. Expected: "
+                "`token_vectors` must fit the encoder's vectors. Expected: "
                 f"{not token_vectors}, of a {type(encoder).__name__}. Received: "
                 f"token_vectors={token_vectors}."
             )
@@ -185,16 +194,16 @@ class Index:
             kind: see `Index`; `None` for `"inverted"` with a `SparseEncoder`, and
                 `"exact"` with others.
             batch_size: int, of the encoder.
-            duplicates: `"error"` or `"skip"`: what becomes of a passage that is there
-                already.
+            duplicates: `"error"` or `"skip"`: what happens to a passage that the index
+                already has.
             **settings: see `Index`.
 
         Returns:
             An `Index`.
 
         Raises:
-            ValueError: for an argument out of its range, no encoder, no passages, one
-                without text, or one that is there already.
+            ValueError: for an argument out of its range, no encoder, no passages, a
+                passage without text, or a passage that the index already has.
 
         Example:
 
@@ -229,22 +238,22 @@ class Index:
 
     @checked
     def update(self, passages: Iterable[Any], batch_size: int = 32) -> tuple[int, int]:
-        """Make these the passages of the index; encode those alone that are new.
+        """Make these the passages of the index; encode only the new ones.
 
-        Passages that aren't among them are left out. Ids are those of an index that is
-        built of these. With fewer than 32 `bits`, vectors that stay are rounded again.
-        After an error the index is as it was.
+        Other passages are removed. The ids are new: they count the given passages, as
+        in a new index. With fewer than 32 `bits`, the vectors that stay are rounded
+        again. After an error the index is as it was.
 
         Args:
-            passages: see `build`. One that is there twice is taken once.
+            passages: see `build`. A repeated passage is taken once.
             batch_size: int, of the encoder.
 
         Returns:
-            A tuple of ints: how many were new, and how many were left out.
+            A tuple of ints: the numbers of new passages and of removed ones.
 
         Raises:
-            ValueError: without an encoder, for one that was trained since the index was
-                made, no passages, or one without text.
+            ValueError: without an encoder, for an encoder that was trained since the
+                index was made, for no passages, or for a passage without text.
 
         Example:
 
@@ -281,7 +290,7 @@ class Index:
         return changes
 
     def add(self, vectors: Any, passages: Sequence[Any]) -> np.ndarray:
-        """Add passages with their vectors; after an error, none of them.
+        """Add passages with their vectors: all of them, or none after an error.
 
         Args:
             vectors: float array `(count, dim)`; with `token_vectors`, a list of arrays
@@ -289,11 +298,13 @@ class Index:
             passages: list of strings, or of tuples of title and text.
 
         Returns:
-            int64 array `(count,)`, their ids, the numbers in order of adding.
+            int64 array `(count,)`, the passages' ids. Ids count the passages from 0, in
+            the order in which they were added.
 
         Raises:
-            ValueError: for vectors of another width, not finite, or of another number;
-                passages without text, or that are there already.
+            ValueError: for vectors that have another width, aren't finite, or aren't as
+                many as the passages; for passages without text, or that the index
+                already has.
         """
         check_several("passages", passages, "passages")
         vectors = self._vectors.checked(vectors)
@@ -323,13 +334,14 @@ class Index:
             k: int. How many passages.
 
         Returns:
-            A tuple of arrays `(count, k)`: float32 scores, and int64 ids. Where cells
-            or links lead to fewer passages, or fewer have something in common with a
-            query in an inverted index, the id is -1 and the score `-inf`.
+            A tuple of arrays `(count, k)`: float32 scores, and int64 ids. A search may
+            find fewer than `k` passages: `"ivf"`, `"hnsw"` and `"scann"` don't reach
+            all vectors, and `"inverted"` finds none that share nothing with the query.
+            The id is -1 and the score `-inf` in the places left.
 
         Raises:
-            ValueError: for vectors of another width, an empty index, or a `k` that is
-                more than its passages.
+            ValueError: for vectors of another width, an empty index, or a `k` greater
+                than the number of passages.
         """
         vectors = self._vectors.checked(vectors)
         self._check_not_empty()
@@ -355,8 +367,9 @@ class Index:
             List of lists of `Found`.
 
         Raises:
-            ValueError: without an encoder, for one that was trained since the index
-                was made, a question without text or that is too long, and as `search`.
+            ValueError: as `search` does; without an encoder, for an encoder that was
+                trained since the index was made, and for a question without text or of
+                too many tokens.
         """
         self._check_encoder("find")
         questions = as_questions(questions)
@@ -385,7 +398,7 @@ class Index:
             arrays `(tokens, dim)`.
 
         Raises:
-            IndexError: for an id that no passage has.
+            IndexError: for an id without a passage.
             ValueError: for what isn't ints.
         """
         given, ids = ids, np.asarray(ids)
@@ -411,10 +424,10 @@ class Index:
         return self._passages
 
     def save(self, folder: Path) -> None:
-        """Write the index and its texts, as a whole or not at all.
+        """Write the index and its texts: all of them, or nothing after an error.
 
         Args:
-            folder: path of the folder to write, new or an old index's.
+            folder: path of a new folder, or of an index that is replaced.
 
         Raises:
             ValueError: for an empty index, or a folder with a preset.
@@ -422,8 +435,8 @@ class Index:
         self._check_not_empty()
         if os.path.exists(os.path.join(folder, CONFIG_FILE)):
             raise ValueError(
-                "`folder` must be new, or an old index's: a preset has one of its own. "
-                f"Received: {os.fspath(folder)!r}, which has a {CONFIG_FILE}."
+                "`folder` must be new or an index's, not a preset's. Received: "
+                f"{os.fspath(folder)!r}, which has a {CONFIG_FILE}."
             )
         facts = {
             "dim": self.dim,
@@ -440,11 +453,11 @@ class Index:
     def load(cls, folder: Path, encoder: Any = None) -> Self:
         """Read an index that was saved.
 
-        Sizes and digests of all of it are checked, and no code in it is run.
+        The sizes and digests of all files are checked, and no code in them is run.
 
         Args:
             folder: path.
-            encoder: the one that it was built with, which then makes the vectors of
+            encoder: the task that the index was built with, to make the vectors of
                 questions; or `None`.
 
         Returns:
@@ -453,7 +466,7 @@ class Index:
         Raises:
             FileNotFoundError: if there is no such folder.
             CheckpointError: for a folder without a whole index.
-            ValueError: for another encoder, or one that was trained since.
+            ValueError: for another encoder, or an encoder that was trained since.
         """
         stored = folders.read_whole(folder, lambda: storing.read(folder))
         manifest = stored.manifest
@@ -481,7 +494,7 @@ class Index:
 
         Args:
             encoder: see `Index`.
-            name: of the index, for the error.
+            name: the index's name in the error.
         """
         self._origin.check(encoder, name)
 

@@ -1,8 +1,8 @@
-"""Sparse vectors behind the methods of FAISS that an index of passages needs.
+"""An engine for sparse vectors, with the methods of FAISS that an index needs.
 
-For each place of the vectors, such as a token of the vocabulary, it keeps a list of the
-passages that have a number there, as the index of a book does for words. A query reads
-the lists of its own places, and no others.
+It works like the index of a book. For each place of the vectors, such as a token of the
+vocabulary, it keeps a list of the passages with a nonzero number there. A query reads
+only the lists of its own nonzero places.
 """
 
 import functools
@@ -39,7 +39,7 @@ NUMPY_ERRORS: tuple[type[Exception], ...] = (
 
 @functools.cache
 def import_scipy() -> Any:
-    """Import SciPy's sparse matrices, which an extra has.
+    """Import SciPy's sparse matrices, an optional dependency.
 
     Raises:
         ImportError: with what to install.
@@ -55,7 +55,7 @@ def import_scipy() -> Any:
 
 
 class InvertedEngine:
-    """Vectors, most of whose numbers are 0, found by what they have in common.
+    """Sparse vectors, found by the places that they share with a query.
 
     Args:
         dim: int.
@@ -89,9 +89,10 @@ class InvertedEngine:
         self._postings = None
 
     def search(self, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Find scores and ids `(count, k)` of the best, of equal ones the first.
+        """Find scores and ids `(count, k)` of the best; the first of equal ones.
 
-        What has nothing in common with a query isn't found: the ids are -1 there.
+        A passage that shares no place with a query isn't found. Ids in places left are
+        -1.
         """
         if self._postings is None:
             self._postings = self.vectors.T.tocsr()
@@ -148,7 +149,7 @@ def read_engine(path: str, settings: Config) -> InvertedEngine:
             f"Received: {shape}."
         )
     if not np.isfinite(parts["data"]).all():
-        raise ValueError("'data' must be finite numbers. Received others.")
+        raise ValueError("'data' must be finite numbers. Received some that aren't.")
     vectors = import_scipy().csr_array(tuple(parts.values()), shape=tuple(shape))
     vectors.check_format(full_check=True)
     return InvertedEngine(shape[1], [vectors])

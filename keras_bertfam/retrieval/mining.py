@@ -1,4 +1,4 @@
-"""Hard negatives: passages that a search finds, and that don't answer."""
+"""Hard negatives: passages that a search finds, but that don't answer the query."""
 
 from collections.abc import Sequence
 
@@ -29,39 +29,42 @@ def mine_negatives(
     seed: int | None = None,
     batch_size: int = 32,
 ) -> tuple[list[str], ...]:
-    """Find passages that are like those that answer, to train an encoder on.
+    """Find hard negatives, to train an encoder with.
 
-    A negative is a passage of the index among the first `depth` that are found for a
-    query, but for those that answer it: what `passages` has for the same query, in any
-    row. Margins leave out what scores so high that it is likely to answer as well.
-    Queries for which too few are left are left out.
+    A hard negative is a passage that a search finds for a query, but that doesn't
+    answer it. For "What is a cat?", the passage "So is a dog." may be one. The first
+    `depth` passages that are found are the candidates. Passages that answer the query,
+    in any row, are no negatives. A passage that scores very high may answer the query
+    too: the two margins and `max_score` leave such passages out. Queries with fewer
+    than `count` negatives are left out.
 
     Args:
         index: `Index` with its encoder, of all passages.
-        queries: list of strings. One may be there several times.
-        passages: list of as many passages, which answer them. They needn't be in the
-            index.
-        count: int. Negatives for each row.
-        skip: int. How many of the first that are found are left out.
-        depth: int. How many are looked at, those that are skipped included.
-        margin: float or `None`. By how much the score of a negative has to be less than
-            that of the passage that answers.
-        relative_margin: float or `None`. The same, as a share of that score.
+        queries: list of strings. A query may be repeated.
+        passages: list of passages, one for each query, which answers it. They needn't
+            be in the index.
+        count: int. The number of negatives for each row.
+        skip: int. How many of the first found passages are left out.
+        depth: int. How many found passages are candidates, counting the skipped ones.
+        margin: float or `None`. A negative's score must be lower than the answering
+            passage's score by this.
+        relative_margin: float or `None`. The same, as a share of the answering
+            passage's score.
         max_score: float or `None`. The greatest score of a negative.
-        seed: int or `None`. `None` takes the best that are left, and a seed any of
-            them.
+        seed: int or `None`. `None` takes the best candidates that are left. With a
+            seed, they are drawn at random.
         batch_size: int, of the encoder.
 
     Returns:
         A tuple of lists of equal length: queries, passages, and `count` lists of
-        negatives, all strings, with titles before their texts: what
-        `TextEmbedder.fit()` takes. `LateInteraction.fit()` takes the queries, and a
-        list of the others for each.
+        negatives. All are strings, with titles before their texts. `TextEmbedder.fit()`
+        takes the tuple as it is. `LateInteraction.fit()` takes the queries, and for
+        each query a list of its passage and negatives.
 
     Raises:
-        ValueError: without an encoder, for one that was trained since the index was
-            made, unequally many queries and passages, a `depth` that leaves less than
-            `count`, or if no query has negatives.
+        ValueError: without an encoder, for an encoder that was trained since the index
+            was made, for different numbers of queries and passages, for a `depth` that
+            leaves fewer than `count` passages, or if no query has negatives.
 
     Example:
 
@@ -92,8 +95,8 @@ def mine_negatives(
         )
     if index.encoder is None:
         raise ValueError(
-            "`index` must have its encoder: give it to `build` or `load`. "
-            "Received: an index without."
+            "`index` must have its encoder: give it to `build` or `load`. Received: "
+            "an index without one."
         )
     answers: dict[str, set[str]] = {}
     rights = [_as_text(passage) for passage in passages]
@@ -122,7 +125,7 @@ def mine_negatives(
         rows.append((query, rights[row], *texts[:count]))
     if not rows:
         raise ValueError(
-            f"`index` must have {count} negatives for one query at least. Received: "
+            f"`index` must have {count} negatives for at least one query. Received: "
             f"none of {len(queries)} has, with depth={depth}, margin={margin}, "
             f"relative_margin={relative_margin}, max_score={max_score}."
         )

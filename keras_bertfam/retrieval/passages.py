@@ -33,10 +33,10 @@ class Found(NamedTuple):
 
 
 class Passages(Sequence[Passage]):
-    """Passages by their ids, which begin at 0. Each is there once.
+    """Distinct passages by their ids, which begin at 0.
 
     Args:
-        passages: of which each is there once.
+        passages: list of distinct passages.
     """
 
     def __init__(self, passages: Iterable[Passage] = ()) -> None:
@@ -53,7 +53,7 @@ class Passages(Sequence[Passage]):
     def __getitem__(self, number: slice) -> list[Passage]: ...
 
     def __getitem__(self, number: Any) -> Any:
-        # A search gives -1 where it finds nothing: that isn't the last one.
+        # A search gives -1 where it finds nothing: it must not mean the last passage.
         if not isinstance(number, slice) and not 0 <= number < len(self):
             raise IndexError(
                 f"An id must be in [0, {len(self)}), the passages. Received: {number}."
@@ -64,7 +64,7 @@ class Passages(Sequence[Passage]):
         return iter(self._passages)
 
     def first_known(self, passages: Sequence[Passage]) -> int | None:
-        """Find the first passage that is there, or is repeated; `None` without one."""
+        """Find the first known or repeated passage; `None` if there is none."""
         seen: set[int] = set()
         for number, passage in enumerate(passages):
             digest = _digest(passage)
@@ -74,13 +74,13 @@ class Passages(Sequence[Passage]):
         return None
 
     def extend(self, passages: Sequence[Passage]) -> None:
-        """Add passages, none of which is there."""
+        """Add new passages."""
         known = self._known()
         known.update(map(_digest, passages))
         self._passages += passages
 
     def take(self, passage: Passage) -> bool:
-        """Add a passage unless it is there, and tell whether it was new."""
+        """Add a passage if it is new, and tell whether it was."""
         if self.first_known([passage]) is not None:
             return False
         self.extend([passage])
@@ -104,7 +104,7 @@ def as_passage(value: Any, number: int | str) -> Passage:
 
     Args:
         value: str, bytes, a list or tuple of two, or an array of one of these.
-        number: of the passage, for the error.
+        number: the passage's number in the error.
 
     Raises:
         ValueError: for another value, or a passage without text.
@@ -147,7 +147,7 @@ def as_questions(questions: Sequence[str]) -> list[str]:
 
 
 def chunks_of(values: Any, size: int) -> Iterator[list[Any]]:
-    """Yield lists of up to so many values of an iterable, or of a `tf.data.Dataset`."""
+    """Yield lists of up to `size` values of an iterable or a `tf.data.Dataset`."""
     if hasattr(values, "as_numpy_iterator"):
         values = values.as_numpy_iterator()
     values = iter(values)

@@ -1,4 +1,4 @@
-"""ScaNN behind the methods of FAISS that an index of passages needs."""
+"""An engine of ScaNN, with the methods of FAISS that an index needs."""
 
 import functools
 import importlib
@@ -29,7 +29,10 @@ _DISTANCE = re.compile(r"\A[A-Za-z0-9]+Distance\Z")
 
 @functools.cache
 def import_scann(name: str = "scann.scann_ops.py.scann_ops_pybind") -> Any:
-    """Import ScaNN's module for arrays, or another of it, which is an extra.
+    """Import a module of ScaNN, an optional dependency.
+
+    Args:
+        name: str, of the module. The default is ScaNN's module for arrays.
 
     Raises:
         ImportError: with what to install.
@@ -52,7 +55,7 @@ def import_scann(name: str = "scann.scann_ops.py.scann_ops_pybind") -> Any:
 
 
 class ScannEngine:
-    """Vectors that ScaNN searches: coarse cells, then codes, then the vectors.
+    """Vectors that ScaNN searches in three steps: cells, then codes, then vectors.
 
     It learns at the first search after vectors were added.
 
@@ -60,7 +63,7 @@ class ScannEngine:
         dim: int.
         settings: dict of `nlist`, `nprobe` and `reorder`.
         vectors: float32 array `(count, dim)`, or `None` for none.
-        searcher: ScaNN's, of these vectors, or `None` for one that is still to learn.
+        searcher: ScaNN's searcher of these vectors, or `None` if it hasn't learnt yet.
     """
 
     metric_type = 0  # FAISS's number of the inner product
@@ -170,7 +173,7 @@ def read_engine(path: str, settings: Config) -> ScannEngine:
 
 
 def _check_references(folder, names):
-    """Raise a `ValueError` for files that name others than those beside them."""
+    """Raise a `ValueError` for files that refer to files elsewhere."""
     with open(os.path.join(folder, _ASSETS), encoding="utf-8") as file:
         text = file.read()
     if not _ASSET_LIST.fullmatch(text):

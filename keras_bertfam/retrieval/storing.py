@@ -1,4 +1,4 @@
-"""An index on disk: vectors, texts, and a manifest that both are checked against."""
+"""An index on disk: vectors, texts, and a manifest to check both against."""
 
 import json
 import os
@@ -26,7 +26,7 @@ _FIELDS = {"dim": int, "count": int, "kind": str, "settings": dict, "files": dic
 
 
 class StoredIndex(NamedTuple):
-    """The parts of an index that a folder has.
+    """The parts of an index in a folder.
 
     Attributes:
         manifest: dict.
@@ -48,13 +48,13 @@ def write(
     facts: Config,
     sizes: Sequence[int] | None = None,
 ) -> None:
-    """Write an index to a folder that isn't read yet.
+    """Write an index to a new folder.
 
     Args:
         folder: path.
         engine: index of FAISS, or what `EngineKind.make` gives in its place.
         passages: iterable of passages.
-        facts: dict of what the manifest says besides.
+        facts: dict of further entries of the manifest.
         sizes: how many vectors each passage has, or `None` for one each.
     """
     kind = KINDS[facts["kind"]]
@@ -93,7 +93,7 @@ def read(folder: Path) -> StoredIndex:
         found = _facts_of(reading.file_in(folder, name)) if there else None
         if found != manifest["files"].get(name):
             raise CheckpointError(
-                f"{path} must be the file that {MANIFEST} tells of. Expected: "
+                f"{path} must be the file described in {MANIFEST}. Expected: "
                 f"{manifest['files'].get(name)}. Received: {found}."
             )
     engine = _engine(os.path.join(folder, vectors), manifest)
@@ -136,7 +136,9 @@ def _manifest(path):
         sized = SIZES in content["files"]
         checked_settings(content["kind"], content["settings"], sized)
     except ValueError as error:
-        raise CheckpointError(f"{path} must be of an index. {error}") from error
+        raise CheckpointError(
+            f"{path} must be the file of an index. {error}"
+        ) from error
     return content
 
 
@@ -179,7 +181,7 @@ def _sizes(path, total):
     if not sound or sum(sizes.tolist()) != total:
         raise CheckpointError(
             f"{path} must have a number of vectors for each passage, {total} in all. "
-            "Received others."
+            "Received other numbers."
         )
     return [int(size) for size in sizes]
 

@@ -1,4 +1,4 @@
-"""Passages with a vector for each token, and queries that are compared with them."""
+"""Passages with a vector for each token, and their scores for queries."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
@@ -8,14 +8,14 @@ import numpy as np
 from keras_bertfam.retrieval.engines import Vectors, checked_settings
 from keras_bertfam.types import Config
 
-# What a search compares at a time: queries, and tokens of passages.
+# How many queries, and tokens of passages, a search compares at a time.
 _QUERIES, _TOKENS = 32, 2**14
 
 
 def best_matches(
     queries: Sequence[np.ndarray], passages: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """Score passages for queries: the best product of each of a query's tokens, summed.
+    """Score passages for queries: sum the best product of each token of a query.
 
     A query of vectors `[1, 0]` and `[.6, .8]` has for a passage of `[.8, .6]`, `[0, 1]`
     and `[-1, 0]` the products `[.8, 0, -1]` and `[.96, .8, -.6]`, and the score `.8 +
@@ -26,8 +26,8 @@ def best_matches(
         passages: list of such arrays.
 
     Returns:
-        float32 array `(len(queries), len(passages))`: `-inf` for passages without
-        tokens, and 0 of queries without.
+        float32 array `(len(queries), len(passages))`. It is `-inf` for passages without
+        tokens, and 0 for queries without tokens.
     """
     scores = np.zeros((len(queries), len(passages)), "float32")
     scores[:, [not len(passage) for passage in passages]] = -np.inf
@@ -49,17 +49,17 @@ def _starts(texts):
 
 
 class TokenVectors:
-    """Passages of several vectors each, as `Vectors` has passages of one.
+    """Passages of several vectors each; `Vectors` has one for each passage.
 
-    The engine finds tokens. A search asks it for the tokens that are nearest to each
-    token of a query, and compares the passages that have them, all of their tokens. A
-    search of the kind `"exact"` compares all passages.
+    The engine finds tokens. A search asks it for the nearest tokens to each token of a
+    query. The passages with these tokens are then compared with the query in full. The
+    kind `"exact"` compares all passages.
 
     Args:
         dim: int.
         kind: a name in `KINDS`.
         settings: dict, of that kind, and `token_hits`.
-        engine: the one that was read, or `None` for a new one.
+        engine: an engine that was read, or `None` for a new one.
         sizes: how many tokens each passage in `engine` has.
     """
 
@@ -85,7 +85,7 @@ class TokenVectors:
         return self._tokens.engine()
 
     def emptied(self) -> Self:
-        """Make the same without passages; see `Vectors.emptied`."""
+        """Make a copy without passages; see `Vectors.emptied`."""
         made = type(self)(self.dim, self.kind, self.settings)
         made._tokens = self._tokens.emptied()
         return made

@@ -243,13 +243,13 @@ def test_each_folder_has_a_mean():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"facts": {}}, "`facts` must have one .* 0 facts, 16 words"),
-        ({"facts": {"x": []}}, "`facts` must have one"),
-        ({"facts": {"x": [("[MASK]", "green")]}}, "`facts` must have one"),
+        ({"facts": {}}, "`facts` must have at least one .* 0 facts, 16 words"),
+        ({"facts": {"x": []}}, "`facts` must have at least one"),
+        ({"facts": {"x": [("[MASK]", "green")]}}, "`facts` must have at least one"),
         ({"facts": {"x": ["ab"]}}, r"`facts` must have tuples .* 'x': 'ab'"),
         ({"facts": {"x": [("the cat", "cat")]}}, r"a text with \[MASK\]"),
         ({"facts": {"x": [("[MASK]", None)]}}, r"`facts` must have tuples"),
-        ({"facts": {"x": [(f"{'the ' * 20}[MASK]", "cat")]}}, "that isn't cut off"),
+        ({"facts": {"x": [(f"{'the ' * 20}[MASK]", "cat")]}}, "isn't cut off"),
         *(
             ({"facts": {name: [("[MASK]", "cat")]}}, f"no relation .*: '{name}'")
             for name in ("mean", "mean of N-1", "mean in TREx")

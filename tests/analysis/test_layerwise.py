@@ -60,5 +60,5 @@ def test_the_figure_has_a_panel_for_each_measure(tmp_path):
         np.testing.assert_array_equal(first.get_xydata(), np.stack([[1, 2], values], 1))
     assert len(plot_layer_transitions(one).axes[1].get_lines()) == 1
     for wrong in ({}, {"a": 3}, {"angle": one["angle"]}):
-        with pytest.raises(ValueError, match="`transitions` must be what"):
+        with pytest.raises(ValueError, match="`transitions` must be a result"):
             plot_layer_transitions(wrong)

@@ -43,7 +43,7 @@ def test_vectors_are_those_of_the_sentences(backbone):
     )
     assert found.context(3) == "a cat and the [cat]"
     assert len(word_vectors(backbone, SENTENCES, **arguments)) == 11
-    with pytest.warns(UserWarning, match="sentences haven't: 'hen'"):
+    with pytest.warns(UserWarning, match="in the sentences: 'hen'"):
         assert len(word_vectors(backbone, SENTENCES, ["hen"], **arguments)) == 0
 
 

@@ -196,7 +196,7 @@ def test_a_run_that_goes_on_says_where(tmp_path, capsys):
     slow = At(1, 2, lambda: time.sleep(1))
     fit(slow)
     said = capsys.readouterr()
-    assert "Going on at step 6 of 8, by the backup in" in said.err
+    assert "Continuing at step 6 of 8, from the backup in" in said.err
     # Two steps were made, which took half a second each; none of the time is of others.
     seconds = re.search(r"4/4 - (\d+)s - (\d+)(ms|s)/step", said.out)
     per_step = int(seconds[2]) / (1000 if seconds[3] == "ms" else 1)

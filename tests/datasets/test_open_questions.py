@@ -195,7 +195,7 @@ def test_documents_outside_their_folder(name, tmp_path):
 def test_documents_that_are_missing(tmp_path):
     path = reading(tmp_path)
     (tmp_path / "evidence/wikipedia/A_B.txt").unlink()
-    with pytest.warns(UserWarning, match="1 of 3 documents aren't there"):
+    with pytest.warns(UserWarning, match="1 of 3 documents are missing"):
         assert len(load_examples("trivia_qa_reading", data=path)) == 1
     for name in ("wikipedia/None.txt", "web/35/35_995.txt"):
         (tmp_path / "evidence" / name).unlink()
@@ -211,11 +211,11 @@ def test_documents_that_are_missing(tmp_path):
         ("a.jsonl", lines([{"question": "a", "answer": []}]), "of which none is empty"),
         ("a.jsonl", lines([{"question": "a", "answer": [" "]}]), "row 1 of 1, column"),
         ("a.jsonl", "{", "must be a JSON list, or a JSON object a line"),
-        ("a.jsonl", "", "no example in it"),
+        ("a.jsonl", "", "there is no example in it"),
         ("a.csv", "a\n", "line 1: expected a question, a tab"),
         ("a.csv", "a\t['b']\nc\t[d]\n", "line 2: expected a list of strings"),
         ("a.csv", "a\t\"['b']\n", "line 1: expected values between delimiters"),
-        ("a.csv.gz", "a\t['b']\n", "a.csv.gz must be whole, as its ending says"),
+        ("a.csv.gz", "a\t['b']\n", "a.csv.gz must be a complete compressed file"),
         ("a.json", "{}", "Missing: ['Data']"),
         ("a.json", '{"Data": [{}]}', "'Data'[0] must have ['Question', 'QuestionId']"),
         ("a.json", json.dumps({**TRIVIA, "Date": 1}), "Unknown: ['Date']"),
@@ -231,7 +231,7 @@ def test_damaged_files(name, text, message, tmp_path):
 def test_a_file_that_is_cut_off(tmp_path):
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(DPR.encode())[:-20])
-    with pytest.raises(ValueError, match="must be whole"):
+    with pytest.raises(ValueError, match="must be a complete"):
         load_examples("nq_open", data=path)
 
 
@@ -262,7 +262,11 @@ def test_every_task_of_open_questions_is_scored_by_its_answers():
 @pytest.mark.parametrize(
     ("name", "way", "message"),
     [
-        ("nq_open", finetuning_heads, "of kind 'open_questions'; `as_text` learns it"),
+        (
+            "nq_open",
+            finetuning_heads,
+            "of kind 'open_questions'; with `as_text` it can",
+        ),
         ("curated_trec", finetuning_text, "whose answers are patterns to score by"),
     ],
 )

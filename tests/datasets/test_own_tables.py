@@ -445,7 +445,7 @@ def test_wrong_arguments(tmp_path):
         load(path, label_names=["a", "a"])
     for given in ({"label": "sentiment"}, {"quoting": False}, {"delimiter": ","}):
         with pytest.raises(
-            ValueError, match=f"`{[*given][0]}` must be given with a tab"
+            ValueError, match=f"`{[*given][0]}` must be given only with"
         ):
             load_examples("sst2", **given)
     for given in ({"delimiter": ";"}, {"header": ["review"]}, {"quoting": False}):
@@ -456,7 +456,7 @@ def test_wrong_arguments(tmp_path):
         load(path, delimiter=", ")
     with pytest.raises(ValueError, match="`split` must be .train.*'test'"):
         load(path, split="test")
-    with pytest.raises(ValueError, match="`data` must be `None` where a table"):
+    with pytest.raises(ValueError, match="`data` must be `None` if the first"):
         load(path, data=path)
 
 

@@ -107,7 +107,7 @@ def test_schemes_that_make_no_sense():
 
 
 def test_errors(monkeypatch):
-    with pytest.raises(ValueError, match="`names` must be of .* Received: meteor"):
+    with pytest.raises(ValueError, match="`names` must be some of .* Received: meteor"):
         compute_metrics(["f1", "meteor"], [1], [1])
     with pytest.raises(ValueError, match="equally long. Received: 1 and 2"):
         compute_metrics(["f1"], [1], [1, 0])
@@ -174,7 +174,7 @@ def test_callback_refuses_what_it_cannot_score():
     task = get_task("mrpc")
     with pytest.raises(ValueError, match="`examples` must have labels"):
         TaskMetrics(Examples(["a"], None, task))
-    with pytest.raises(ValueError, match="`metrics` must be of"):
+    with pytest.raises(ValueError, match="`metrics` must be some of"):
         TaskMetrics(Examples(["a"], [1], task), metrics=["meteor"])
 
 

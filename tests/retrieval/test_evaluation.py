@@ -117,7 +117,7 @@ def test_a_folder_of_beir(tmp_path):
         ({"qrels": "query-id\tcorpus-id\tscore\n"}, "at least one query"),
         (
             {"qrels": "query-id\tcorpus-id\tscore\nq1\tp1\t1\nq1\tp1\t0\n"},
-            "judged once",
+            "have one grade",
         ),
         ({"qrels": "query-id\tcorpus-id\tscore\nq1\tp1\t--1\n"}, "a whole number"),
         ({"corpus": [{"_id": "p1", "text": "a"}] * 2}, "Received twice: 'p1'"),

@@ -169,7 +169,7 @@ def test_few_vectors_are_rounded_anew_as_more_come(kind, tmp_path, monkeypatch):
 def test_what_fewer_bits_cannot_hold():
     with pytest.raises(ValueError, match="`bits` must be one of .*Received: 2"):
         Index(DIM, bits=2)
-    with pytest.raises(ValueError, match="`vectors` must be of numbers up to 32752"):
+    with pytest.raises(ValueError, match="`vectors` must have numbers up to 32752"):
         Index(DIM, bits=16).add(random(1) * 1e5, ["a"])
 
 
@@ -328,7 +328,7 @@ def test_damaged_folders(tmp_path):
         return lambda content: json.dumps({**json.loads(content), **changes}).encode()
 
     for name, change, message in (
-        ("vectors.faiss", lambda x: x[:-1], "vectors.faiss must be the file that"),
+        ("vectors.faiss", lambda x: x[:-1], "vectors.faiss must be the file described"),
         ("passages.jsonl", lambda x: x[:-1] + b" ", "passages.jsonl must be the file"),
         ("manifest.json", lambda x: b"{", "must be JSON"),
         ("manifest.json", lambda x: b"[]", "must be of format 1"),
@@ -341,8 +341,12 @@ def test_damaged_folders(tmp_path):
             manifest(kind="hnsw", settings={}),
             "kind='hnsw'. It must have b'IHNf'",
         ),
-        ("manifest.json", manifest(kind="flat"), "must be of an index.*'flat'"),
-        ("manifest.json", manifest(settings={"m": 3}), "must be of an index"),
+        (
+            "manifest.json",
+            manifest(kind="flat"),
+            "must be the file of an index.*'flat'",
+        ),
+        ("manifest.json", manifest(settings={"m": 3}), "must be the file of an index"),
     ):
         with pytest.raises(CheckpointError, match=message):
             damaged(folder, name, change)

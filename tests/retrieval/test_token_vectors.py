@@ -102,10 +102,10 @@ def test_errors():
         index.add([PASSAGE[:, :1]], ["a"])
     with pytest.raises(ValueError, match=r"a list of an array.*\(2,\), for text 0"):
         index.search(PASSAGE[:1], 1)
-    with pytest.raises(ValueError, match="must be as the encoder's vectors are"):
+    with pytest.raises(ValueError, match="must fit the encoder's vectors"):
         Index(6, encoder=tiny.make_model(compiled=False))
     assert len(index) == 0
-    with pytest.raises(ValueError, match="must be another than 'inverted'"):
+    with pytest.raises(ValueError, match="mustn't be 'inverted'"):
         Index(2, "inverted", token_vectors=True)
     with pytest.raises(ValueError, match="token_hits"):
         Index(2, "ivf", token_hits=3)

@@ -1,1 +1,1 @@
-"""Attention heads: what they attend to, what they are for, and models without them."""
+"""Analyse attention heads: what they attend to, their roles, and their pruning."""

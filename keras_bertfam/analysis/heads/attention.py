@@ -1,4 +1,4 @@
-"""What every head of a model attends to, in texts and in sentences of words."""
+"""Compute what every head of a model attends to, in texts and sentences."""
 
 import contextlib
 import dataclasses
@@ -27,7 +27,7 @@ from keras_bertfam.tasks.generation.text_to_text_preprocessor import (
 from keras_bertfam.tokenizers.pipeline_ops import token_strings
 from keras_bertfam.types import Model, Tokenizer
 
-# Which side's tokens attend to which side's, by the name of the attention.
+# For the name of an attention: whose tokens attend, and to whose.
 _SIDES = {
     "self": ("", ""),
     "encoder": ("encoder_", "encoder_"),
@@ -38,16 +38,16 @@ _SIDES = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TextAttention:
-    """The attention of all heads of one kind in one text, without its padding.
+    """Hold the attention of all heads of one kind in one text, without padding.
 
     Attributes:
-        name: `"self"`, or of a model of two sides `"encoder"`, `"decoder"` or
-            `"cross"`, the decoder's to the encoder.
+        name: `"self"`; for an encoder-decoder `"encoder"`, `"decoder"` or `"cross"`,
+            the decoder's attention to the encoder.
         query_tokens: list of str, the tokens that attend.
-        key_tokens: list of str, those that they attend to.
-        query_segments: list of int, the segment of each.
-        key_segments: list of int.
-        causal: bool. Whether a token sees those before it and itself only.
+        key_tokens: list of str, the tokens that are attended to.
+        query_segments: list of int, the segment of each query token.
+        key_segments: list of int, the segment of each key token.
+        causal: bool. Whether a token sees only itself and those before it.
         weights: for each layer a float32 array `(heads, queries, keys)`, in which
             pruned heads have zeros.
         queries: for each layer a float32 array `(heads, queries, head_dim)`, with the
@@ -73,10 +73,10 @@ def text_attentions(
     tokenizer: Tokenizer | None = None,
     sequence_length: int = 128,
 ) -> list[list[TextAttention]]:
-    """Compute the attention of all heads in texts; for arguments see `attention_view`.
+    """Compute the attention of all heads in texts; see `attention_view` for arguments.
 
     Returns:
-        For each text a list: of one `TextAttention`, or of a model of two sides three.
+        For each text a list of `TextAttention`: one, or three for an encoder-decoder.
 
     Raises:
         ValueError: see `attention_view`.
@@ -118,7 +118,7 @@ def model_inputs(
     tokenizer: Tokenizer | None = None,
     sequence_length: int = 128,
 ) -> dict[str, np.ndarray]:
-    """Lay out texts as a model's backbone takes them, as its family's tasks do.
+    """Make a backbone's inputs from texts, in the layout of its family's tasks.
 
     Args:
         model, texts, tokenizer, sequence_length: see `attention_view`.
@@ -158,7 +158,7 @@ def model_inputs(
 
 
 def checked_texts(texts: Any) -> list[Any]:
-    """Make a list of texts: of strings, or of tuples of two.
+    """Make a list of texts: strings, or tuples of two strings.
 
     Raises:
         ValueError: for anything else, or no text.
@@ -178,7 +178,7 @@ def checked_texts(texts: Any) -> list[Any]:
 
 
 def _attention_layers(backbone):
-    """Find the layers that can be watched, each with the name of its attention."""
+    """Find the layers whose attention can be recorded, each with its name."""
     two = _has_two_sides(backbone)
     sides = {name: getattr(backbone, name) for name in ("encoder", "decoder") if two}
     return [
@@ -201,9 +201,9 @@ def _is_causal(backbone, name):
 def _watched(
     layers: list[tuple[Any, str]], record: Callable[[str, Any], Any]
 ) -> Iterator[None]:
-    """Have layers report each call's queries, keys and weights, from layer 0 on.
+    """Let layers report each call's queries, keys and weights, from layer 0 on.
 
-    A layer that is shared is called once for each layer that it is.
+    A shared layer is called once for each depth.
     """
 
     def watch(name, query, key, weights):
@@ -221,7 +221,7 @@ def _watched(
 
 
 def _with_pruned(recorded, left):
-    """Put zeros where heads, or whole layers, are pruned."""
+    """Put zeros in place of pruned heads and layers."""
     rest = iter(recorded)
     for heads in left:
         parts = next(rest) if heads.any() else [x[:, :0] for x in recorded[0]]
@@ -232,7 +232,7 @@ def _with_pruned(recorded, left):
 
 
 def _of_text(row, name, rows, parts, strings, causal):
-    """Take the attention of one text out of what the layers reported of a batch."""
+    """Take the attention of one text from the layers' reports of a batch."""
     tokens, segments, kept = [], [], []
     for side in _SIDES[name]:
         ids = rows[f"{side}token_ids"][row]
@@ -256,11 +256,11 @@ def _of_text(row, name, rows, parts, strings, causal):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HeadRow:
-    """A sentence, as a model has read it.
+    """Hold a sentence as a model has read it.
 
     Attributes:
         token_ids: int array `(tokens,)`, without padding.
-        words: int array `(tokens,)`, the number of each token's word, -1 for special
+        words: int array `(tokens,)`, the number of each token's word; -1 for special
             tokens.
         attention: float32 array `(num_layers, num_heads, tokens, tokens)`, zeros for
             pruned heads.
@@ -272,7 +272,7 @@ class HeadRow:
 
 
 class HeadRows:
-    """Sentences as rows of tokens, and what heads attend to in them.
+    """Read sentences as rows of tokens, and compute what heads attend to in them.
 
     Args:
         model: a backbone, or a task with one.
@@ -280,18 +280,18 @@ class HeadRows:
             words.
         tokenizer: for a model without a preprocessor, or `None`.
         batch_size: int. Sentences at a time.
-        whole: bool. Whether each sentence must fit into a row; else long ones are read
-            in parts.
+        whole: bool. Whether each sentence must fit into a row. Otherwise long ones are
+            read in parts.
 
     Attributes:
         tokenizer: the one that is used.
         words: list of lists of words.
-        left: bool array `(num_layers, num_heads)`: which heads aren't pruned.
+        left: bool array `(num_layers, num_heads)`: the heads that aren't pruned.
 
     Raises:
-        ValueError: for a model that reads something else than rows of tokens, or
-            whose heads are all pruned; without sentences; for one without a word, or
-            that doesn't fit a row.
+        ValueError: for a model that doesn't read rows of tokens, or whose heads are all
+            pruned; for no sentences, a sentence without a word, or one that doesn't fit
+            into a row.
     """
 
     def __init__(
@@ -328,7 +328,7 @@ class HeadRows:
         self._batches = [_numbered(batch, rows) for batch in rows.batches(size)]
 
     def token_counts(self) -> np.ndarray:
-        """Count each token id in the sentences, special tokens left out."""
+        """Count each token id in the sentences, without special tokens."""
         ids = [
             batch["token_ids"][row, : len(words)][words >= 0]
             for batch, numbers in self._batches
@@ -360,7 +360,7 @@ def has_heads(model: Model) -> bool:
 
 
 def heads_left(backbone: Any) -> np.ndarray:
-    """Tell which heads aren't pruned, bool `(num_layers, num_heads)`."""
+    """Mark the heads that aren't pruned: bool `(num_layers, num_heads)`."""
     left = np.ones((backbone.num_layers, backbone.num_heads), bool)
     for layer, heads in enumerate(getattr(backbone, "pruned_heads", None) or ()):
         left[layer, list(heads)] = False
@@ -368,7 +368,7 @@ def heads_left(backbone: Any) -> np.ndarray:
 
 
 def _numbered(batch, rows):
-    """Give a batch for a backbone, and for each token of a row its word's number."""
+    """Give a batch for a backbone, and the number of each token's word."""
     starts, mask = batch.pop("word_positions"), batch.pop("word_mask")
     numbers = []
     for row, count in enumerate(batch["padding_mask"].sum(axis=1)):

@@ -1,4 +1,4 @@
-"""A page on which the attention of all heads can be looked at."""
+"""Make a page that shows the attention of all heads."""
 
 import base64
 import dataclasses
@@ -20,7 +20,7 @@ from keras_bertfam.whole_files import write_text
 
 _SCRIPTS = "data.js drawing.js head_view.js model_view.js neuron_view.js page.js"
 _BODY = '<header></header>\n<main tabindex="-1"></main>'
-# Queries and keys are as fine as fits.
+# Queries and keys are stored as exactly as the page's size allows.
 _MOST_BYTES = 1_000_000
 _LEVELS = (127, 31, 15, 7, 3)
 _TITLE_WIDTH = 60
@@ -28,7 +28,7 @@ _TITLE_WIDTH = 60
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class AttentionView:
-    """What `attention_view` gives. A notebook shows it.
+    """Holds the page of `attention_view`. A notebook shows it.
 
     Attributes:
         html: str, the page.
@@ -64,39 +64,39 @@ def attention_view(
 ) -> AttentionView:
     """Make a page that shows what every head of a model attends to in texts.
 
-    It is one file of HTML that loads nothing, for any recent browser, and has three
-    views. *Heads* draws a line from each token to those that it attends to, for the
-    chosen heads of a layer; *model* has a picture of every head of every layer; and
-    *neurons* takes a head's weights apart: query, keys, their products, whose sum
-    with the scale is the score, and the softmax. Where a text is a pair, lines
-    can be shown from one segment to another only; a model with encoder and decoder
-    has the attention of each and that of the decoder to the encoder. Pruned heads keep
-    their numbers and are blank.
+    It is a single HTML file that loads nothing and works in any recent browser. It has
+    three views. *Heads* draws a line from each token to the tokens that it attends to,
+    for chosen heads of a layer. *Model* has a picture of every head of every layer.
+    *Neurons* shows how a head's weights arise: query, keys, their products, whose
+    scaled sum is the score, and the softmax. For a pair of texts, lines can be limited
+    to those from one segment to the other. For an encoder-decoder there is the
+    attention of each side, and the decoder's to the encoder. Pruned heads keep their
+    numbers and are blank.
 
-    Weights are rounded to 1/255, and queries and keys as is needed to keep the page
-    under 1 MB, where 12 layers of 12 heads and 64 tokens have room: to 1/127 of the
-    head's greatest number, or down to 1/3 in a larger page. `neurons=False` makes it
-    about half as large.
+    Weights are rounded to 1/255. Queries and keys are rounded so that the page stays
+    under 1 MB: to 1/127 of the head's greatest number for up to 12 layers of 12 heads
+    and 64 tokens, and more coarsely, down to 1/3, for larger models and texts.
+    `neurons=False` makes the page about half as large.
 
     Args:
         model: a backbone, or a task with any head.
-        texts: str, or a list of str; or pairs, a list of tuples of two strings. For a
-            model with encoder and decoder, pairs of what goes into the one and the
-            other; for one that reads from left to right, single texts.
-        path: where to write the page, or `None`.
+        texts: str, or a list of str; or pairs, a list of tuples of two strings. An
+            encoder-decoder needs pairs: the texts of the encoder and of the decoder. A
+            model that reads from left to right needs single texts.
+        path: file to write the page to, or `None`.
         tokenizer: for a model without a preprocessor, or in place of its tokenizer.
-        sequence_length: int. Texts are cut at so many tokens, special ones included,
-            or at as many as the model reads.
-        neurons: bool. Whether there is the view of the neurons.
+        sequence_length: int. The most tokens of a text, special ones included. Longer
+            texts are cut, at the latest where the model's positions end.
+        neurons: bool. Whether the page has the view *neurons*.
 
     Returns:
-        An `AttentionView`, with the page as `html`. A notebook shows it, apart from
-        the notebook's own page, so that several have room in it.
+        An `AttentionView`, with the page as `html`. A notebook shows it in a frame of
+        its own, so that it may hold several.
 
     Raises:
-        ValueError: for texts that aren't strings or pairs of strings, or of the wrong
-            kind for the model; a model that isn't one of the library's, or whose
-            numbers aren't finite; without a tokenizer.
+        ValueError: for texts that aren't strings or pairs of strings, or that are of
+            the wrong kind for the model; for a model that isn't from this library, or
+            whose numbers aren't finite; without a tokenizer.
 
     Example:
 
@@ -122,7 +122,7 @@ def attention_page(
     found: Sequence[Sequence[TextAttention]],
     neurons: bool = True,
 ) -> str:
-    """Make the page of `attention_view` from attentions that are computed.
+    """Make the page of `attention_view` from computed attentions.
 
     Args:
         titles: str for each text.
@@ -158,7 +158,7 @@ def _title(text):
 
 
 def _weights(attention):
-    """Make what the page's script reads of an attention, weights as ints up to 255."""
+    """Make the data of an attention for the page's script, with weights up to 255."""
     rounded = [np.rint(255 * layer).astype("uint8") for layer in attention.weights]
     return {
         "name": attention.name,
@@ -173,7 +173,7 @@ def _weights(attention):
 
 
 def _neurons(attention, levels):
-    """Make integers up to `levels` of queries and keys, and find each head's unit."""
+    """Round queries and keys to integers up to `levels`; give each head's unit."""
     said: dict[str, Any] = {"width": attention.queries[0].shape[-1]}
     for name in ("queries", "keys"):
         layers = getattr(attention, name)
@@ -188,7 +188,7 @@ def _neurons(attention, levels):
 
 def _packed(layers):
     data = b"".join(layer.tobytes() for layer in layers)
-    # Numbers without order are shorter without references to earlier ones.
+    # Random-looking numbers compress better without references to earlier ones.
     packers = (
         zlib.compressobj(9, strategy=strategy)
         for strategy in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY)

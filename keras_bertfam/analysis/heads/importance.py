@@ -1,4 +1,4 @@
-"""How much a model needs each of its attention heads."""
+"""Measure how much a model needs each of its attention heads."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -28,27 +28,28 @@ def head_importance(
 ) -> np.ndarray:
     """Measure how much a model's loss, or another score, depends on each head.
 
-    By `"gradient"` it is the mean over examples of the absolute gradient of the loss by
-    a factor of the head's output, in one pass over the data. By `"leave_one_out"` it is
-    by how much the score gets worse without the head, in a pass for each head. A head
-    that the loss doesn't read has importance 0.
+    With `"gradient"`, the importance is the mean over examples of the absolute gradient
+    of the loss with respect to a factor of the head's output. It takes one pass over
+    the data. With `"leave_one_out"`, it is the amount by which the score gets worse
+    without the head. That takes one pass for each head. A head that the loss doesn't
+    depend on has importance 0.
 
     Args:
-        model: a compiled task of the library, whose backbone is one stack of layers:
-            of any family but BART and T5.
-        data: tuple of what `fit()` takes, `(x, y)` or `(x, y, sample_weight)`, for a
-            task with a preprocessor; or batches of these, such as a
-            `tf.data.Dataset`. A row is an example, so rows shouldn't be packed.
+        model: a compiled task of this library whose backbone is a single stack of
+            layers: of any family except BART and T5.
+        data: for a task with a preprocessor, a tuple of the data of `fit()`: `(x, y)`
+            or `(x, y, sample_weight)`. Or batches, such as a `tf.data.Dataset`. Each
+            row counts as an example, so rows shouldn't be packed.
         method: `"gradient"` or `"leave_one_out"`.
-        metric: which score is left to compare by `"leave_one_out"`: `"loss"`, whose
-            rise is the importance, or the name of a compiled metric, whose fall it is,
-            such as `"accuracy"`.
-        normalize: bool. Whether gradients are divided by the root of the sum of their
-            squares in each layer, as in the paper, which makes layers comparable.
-        batch_size: int. Examples at a time, where `data` is a tuple.
+        metric: the score for `"leave_one_out"`: `"loss"`, whose rise is the importance,
+            or the name of a compiled metric such as `"accuracy"`, whose fall is the
+            importance.
+        normalize: bool. Whether the gradients of each layer are divided by the root of
+            the sum of their squares, as in the paper. It makes layers comparable.
+        batch_size: int. Examples in a batch, if `data` is a tuple.
 
     Returns:
-        float32 array `(num_layers, num_heads)`; heads that are pruned have 0.
+        float32 array `(num_layers, num_heads)`; pruned heads have 0.
 
     Raises:
         ValueError: for another kind of model, one that isn't compiled, an unknown
@@ -88,7 +89,7 @@ def head_importance(
 
 
 def _check_metric(model, stack, batches, metric):
-    """Raise a `ValueError` for a metric that isn't compiled, even where unneeded."""
+    """Raise a `ValueError` for a metric that isn't compiled, also if it isn't read."""
     if metric != "loss":
         score(model, stack, batches[:1], np.ones(_shape(stack)), metric)
 
@@ -97,15 +98,14 @@ def trunk_of(model: Model) -> StackHeads:
     """Give the stack of layers of a task's backbone, or of a backbone.
 
     Raises:
-        ValueError: for a model that has another.
+        ValueError: for a model with more than one stack.
     """
     backbone = getattr(model, "backbone", model)
     stack = getattr(backbone, "encoder", None)
     if not isinstance(stack, StackHeads):
         raise ValueError(
-            "`model` must have one stack of layers, as all families but BART and T5 "
-            "have. Received: "
-            f"{type(model).__name__} of {type(backbone).__name__}."
+            "`model` must have one stack of layers, as all families except BART and "
+            f"T5 have. Received: {type(model).__name__} of {type(backbone).__name__}."
         )
     return stack
 
@@ -114,12 +114,12 @@ def labelled_batches(model: Model, data: Any, batch_size: int) -> list[Any]:
     """List batches of `(x, y, sample_weight)` as arrays.
 
     Raises:
-        ValueError: for a model that isn't compiled, and data that isn't batches of
-            rows with labels.
+        ValueError: for a model that isn't compiled, or data that isn't batches of rows
+            with labels.
     """
     if not getattr(model, "compiled", False):
         raise ValueError(
-            "`model` must be compiled, which tells its loss and metrics. Received: "
+            "`model` must be compiled, so that it has a loss and metrics. Received: "
             f"{type(model).__name__} that isn't."
         )
     if isinstance(data, tuple) and getattr(model, "preprocessor", None) is not None:
@@ -148,8 +148,8 @@ def score(
 
     Args:
         model: a compiled task.
-        stack: what `trunk_of` gives.
-        batches: what `labelled_batches` gives.
+        stack: the result of `trunk_of`.
+        batches: the result of `labelled_batches`.
         mask: array `(num_layers, num_heads)`.
         metric: str.
     """
@@ -174,7 +174,7 @@ def score(
 
 
 def _by_gradient(model, stack, batches):
-    """Average absolute gradients by the heads' factors, `(num_layers, num_heads)`."""
+    """Average absolute gradients of heads' factors: `(num_layers, num_heads)`."""
 
     def loss(mask, x, y, weights):
         with stack.masked_heads(mask):
@@ -184,14 +184,15 @@ def _by_gradient(model, stack, batches):
     gradient, total, count = gradient_of(loss, model), 0.0, 0.0
     layers, heads = _shape(stack)
     for x, y, weights in batches:
-        # A factor for each row, so that each example has a gradient of its own.
+        # One factor for each row gives each example its own gradient.
         groups = x["token_ids"].shape[:-1]
         mask = ops.ones((layers, int(np.prod(groups)), heads), "float32")
         slopes = ops.convert_to_numpy(gradient(mask, x, y, weights))
-        # An example of several rows, as a multiple choice, is their sum.
+        # An example with several rows, as in multiple choice, is their sum.
         slopes = slopes.reshape(layers, groups[0], -1, heads).sum(axis=2)
         examples = _examples(x, weights)
-        # Of the mean over a batch an example's share is its loss by their number.
+        # The loss is a mean over the batch: an example's share is its loss divided by
+        # their number.
         total += examples * np.abs(slopes.astype("float64")).sum(axis=1)
         count += examples
     return total / count
@@ -202,7 +203,7 @@ def _shape(stack):
 
 
 def _examples(x, weights):
-    """Count the rows of a batch that have a weight."""
+    """Count the rows of a batch with a weight above 0."""
     rows = len(x["token_ids"])
     if weights is None or isinstance(weights, dict):
         return rows

@@ -1,4 +1,4 @@
-"""Numbers that describe attention, and sums of them over the tokens of sentences."""
+"""Compute numbers that describe attention, and sum them over tokens."""
 
 import dataclasses
 import unicodedata
@@ -19,27 +19,26 @@ PATTERNS = (
     "next",
     "previous",
 )
-# What entropies and distances are smoothed by, as in the released code of the paper.
+# Smoothing of entropies and distances, as in the released code of the paper.
 _SMOOTHED = {"entropy": 1e-4, "distance": 1e-3}
 
 
 def word_attention(attention: np.ndarray, words: np.ndarray) -> np.ndarray:
     """Turn attention between tokens into attention between words.
 
-    What goes to the tokens of a word is summed; what goes out from them is averaged, so
-    that each word still attends with weights of 1 in all, or less by what special
-    tokens get.
+    Attention to the tokens of a word is summed; attention from them is averaged. So
+    each word's weights still sum to 1, minus the weights of special tokens.
 
     Args:
         attention: float array `(..., tokens, tokens)`, queries before keys.
-        words: int array `(tokens,)`: the number of the word that each token belongs to,
-            -1 for tokens of none, such as special ones.
+        words: int array `(tokens,)`: the number of each token's word; -1 for tokens
+            without a word, such as special ones.
 
     Returns:
         Float array `(..., words, words)`.
 
     Raises:
-        ValueError: for words without a token, or another number of tokens.
+        ValueError: for words without a token, or more or fewer numbers than tokens.
 
     Reference: [Clark et al., 2019](https://arxiv.org/abs/1906.04341), section 4.1.
 
@@ -65,7 +64,7 @@ def word_attention(attention: np.ndarray, words: np.ndarray) -> np.ndarray:
 
 
 def entropies(attention: np.ndarray) -> np.ndarray:
-    """Compute the entropy of what each query attends to, in nats.
+    """Compute the entropy of each query's attention, in nats.
 
     Args:
         attention: float array `(..., queries, keys)`.
@@ -77,7 +76,7 @@ def entropies(attention: np.ndarray) -> np.ndarray:
 
 
 def divergences(attention: np.ndarray) -> np.ndarray:
-    """Compute Jensen-Shannon divergences between heads, in nats, means over queries.
+    """Compute Jensen-Shannon divergences between heads in nats, averaged over queries.
 
     Args:
         attention: float array `(heads, queries, keys)`.
@@ -96,7 +95,7 @@ def divergences(attention: np.ndarray) -> np.ndarray:
 
 
 def plane_of(distances: np.ndarray) -> np.ndarray:
-    """Find points in a plane with distances like the given ones: classical scaling.
+    """Find points in a plane with distances close to the given ones: classical scaling.
 
     Args:
         distances: float array `(points, points)`, symmetric.
@@ -121,16 +120,17 @@ def _entropy(attention):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RelationScore:
-    """How well each head finds one side of a dependency from the other.
+    """Hold how well each head finds one side of a dependency from the other.
 
     Attributes:
         relation: str, such as `"nsubj"`.
-        direction: `"to head"`, the dependent attends to its head, or `"to dependent"`.
-        count: int. How many such arcs there are.
+        direction: `"to head"`, if the dependent attends to its head, or `"to
+            dependent"`.
+        count: int. The number of such arcs.
         accuracy: float array `(num_layers, num_heads)`: the share of arcs where the
-            other word that gets the most attention is the right one.
-        baseline: float, that of the best fixed offset.
-        offset: int, that offset, in words.
+            other word with the most attention is the correct one.
+        baseline: float, the accuracy of the best fixed offset.
+        offset: int, the best fixed offset, in words.
     """
 
     relation: str
@@ -142,7 +142,7 @@ class RelationScore:
 
 
 class HeadMeasures:
-    """Sums over tokens of what describes heads, and numbers of tokens."""
+    """Sum measures of heads over tokens, and count the tokens."""
 
     def __init__(self, tokenizer, counts):
         self.token_counts = counts
@@ -164,7 +164,7 @@ class HeadMeasures:
         self._note("confidence", among.max(axis=-1))
         self._note_offsets(attention[:, :, plain].argmax(axis=-1) - plain)
         frequency = self.token_counts[row.token_ids[plain]]
-        if frequency.min() < frequency.max():  # or no token is rarer than others
+        if frequency.min() < frequency.max():  # otherwise no token is rarer than others
             found = frequency[among.argmax(axis=-1)]
             self._note("rare", found == frequency.min())
             rarest = frequency == frequency.min()
@@ -230,7 +230,7 @@ class HeadMeasures:
 
 
 class ArcCounts:
-    """Counts of dependencies, and of those that heads find."""
+    """Count dependencies, and those that heads find."""
 
     def __init__(self):
         self.found: dict[tuple[str, str], Any] = {}
@@ -268,7 +268,7 @@ def _of_left(values, left):
 
 
 def _is_punctuation(token):
-    """Tell whether a token is punctuation, its mark of a word's begin left out."""
+    """Tell whether a token is punctuation, apart from a mark of a word's beginning."""
     for mark in ("##", "\u2581"):
         token = token.removeprefix(mark) if len(token) > len(mark) else token
     token = token.strip()

@@ -1,4 +1,4 @@
-"""Models without the heads that they don't need, and how good they are then."""
+"""Prune the heads that models don't need, and score the pruned models."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,8 +14,8 @@ from keras_bertfam.layers.attention.stack_heads import NoAttention
 from keras_bertfam.presets.converting.conversion import skip_initialization
 from keras_bertfam.types import Model, Path
 
-# What layers of attention have for each head, beside the output projection: dense
-# layers, and weights `(parts, num_heads, head_dim)`.
+# Parts of attention layers with weights for each head, besides the output projection:
+# dense layers, and weights `(parts, num_heads, head_dim)`.
 _BY_HEADS = (
     "qkv",
     "global_qkv",
@@ -30,28 +30,29 @@ _BY_HEADS = (
 
 
 def prune_heads(model: Model, heads: Mapping[int, Iterable[int]]) -> Model:
-    """Copy a model without the weights of some of its heads.
+    """Copy a model without the weights of some heads.
 
-    It gives what the model gives with a `head_mask` of 0 for these heads, but is
-    smaller and faster, and is saved, loaded, trained and exported as any other. Of a
-    layer without a head the output's bias is left. Gates (`HeadGates`) become part of
-    the weights, with the values they have in inference. The formats of other libraries
-    have no place for it.
+    The copy computes the same as the model with a `head_mask` of 0 for these heads, but
+    is smaller and faster. It can be saved, loaded, trained and exported like other
+    models. A layer without heads keeps the output's bias. Gates (`HeadGates`) become
+    part of the weights, with their values in inference. Formats of other libraries
+    can't hold such a model.
 
     Args:
-        model: a backbone of one stack of layers, of any family but BART and T5, or a
-            task with one.
+        model: a backbone with a single stack of layers, of any family except BART and
+            T5, or a task with one.
         heads: dict from numbers of layers to the heads to prune. Heads keep their
-            numbers: of a model that is pruned already these are its first ones. Layers
-            that share their attention, as ALBERT's, must lose the same heads.
+            numbers: in a model that is pruned already, they are those of the original
+            model. Layers that share their attention, as in ALBERT, must lose the same
+            heads.
 
     Returns:
         A model of the same class, whose backbone has the argument `pruned_heads`. A
-        task is compiled as a new one is, and has the same preprocessor.
+        task is compiled like a new one, and has the same preprocessor.
 
     Raises:
-        ValueError: for another kind of model, one that is quantised or has LoRA
-            weights, and heads that there aren't.
+        ValueError: for another kind of model, a model that is quantised or has LoRA
+            weights, or heads that don't exist.
 
     Reference: [Michel et al., 2019](https://arxiv.org/abs/1905.10650), section 4.
 
@@ -81,11 +82,11 @@ def prune_heads(model: Model, heads: Mapping[int, Iterable[int]]) -> Model:
 
 
 def add_head_gates(model: Model, **arguments: Any) -> Model:
-    """Copy a model, with gates that close heads in training.
+    """Copy a model, and add gates that close heads in training.
 
     Args:
         model: see `prune_heads`.
-        **arguments: of `HeadGates`, such as `penalty` and
+        **arguments: arguments of `HeadGates`, such as `penalty` and
             `learning_rate_multiplier`.
 
     Returns:
@@ -93,8 +94,8 @@ def add_head_gates(model: Model, **arguments: Any) -> Model:
         gates are `backbone.encoder.gates`.
 
     Raises:
-        ValueError: for another kind of model, one that is quantised or has LoRA
-            weights, one that has gates, and arguments out of their range.
+        ValueError: for another kind of model, a model that is quantised, has LoRA
+            weights or already has gates, or arguments out of their range.
 
     Reference: [Voita et al., 2019](https://arxiv.org/abs/1905.09418), section 6.
 
@@ -125,7 +126,7 @@ def _layers(stack):
 
 
 def _remade(model, **arguments):
-    """Copy a model with other arguments of its backbone that concern heads."""
+    """Copy a model with other arguments for its backbone's heads."""
     _check_plain(model)
     backbone = getattr(model, "backbone", model)
     with skip_initialization():
@@ -143,7 +144,7 @@ def _remade(model, **arguments):
 
 
 def _check_plain(model):
-    """Raise a `ValueError` for weights that aren't what they seem."""
+    """Raise a `ValueError` for quantised, adapted or shared weights."""
     for layer in layers_of(model):
         changed = [
             name
@@ -157,13 +158,13 @@ def _check_plain(model):
             )
         if getattr(layer, "computed", None) and not hasattr(model, "backbone"):
             raise ValueError(
-                "`model` must have tables of its own: `copy_discriminator()` of its "
-                f"task gives it with them. Received: {layer.name!r} without."
+                "`model` must have its own tables: `copy_discriminator()` of its task "
+                f"returns such a model. Received: {layer.name!r} without."
             )
 
 
 def _others(model):
-    """List the weights of a model that aren't of attention or gates, in order."""
+    """List the weights of a model that don't belong to attention or gates, in order."""
     stack = trunk_of(model)
     layers = [layer.sublayer for layer in stack.attention_layers]
     layers += [stack.gates] if stack.gates is not None else []
@@ -172,7 +173,7 @@ def _others(model):
 
 
 def _copy_attention(old, new):
-    """Copy the attention's weights of the heads that stay, times their gates."""
+    """Copy the attention weights of the heads that stay, multiplied by their gates."""
     gates = np.ones((old.num_layers, old.num_heads), "float32")
     if old.gates is not None and new.gates is None:
         gates = old.gates.values()
@@ -205,13 +206,13 @@ def _attention(stack, layer):
 
 
 def _weights(layer, name):
-    """List the weights of a part of a layer: of a dense layer, a weight, or `None`."""
+    """List the weights of a part of a layer: a dense layer, a weight, or `None`."""
     part = getattr(layer, name, None)
     return getattr(part, "weights", [part] if part is not None else [])
 
 
 def _copy_columns(old, new, attention, places):
-    """Copy some heads of a weight whose last axis or axes are of heads."""
+    """Copy some heads of a weight that has heads in its last axis or axes."""
     values = ops.convert_to_numpy(old)
     if len(places) == attention.num_heads:  # all, which may share their keys
         new.assign(values)
@@ -236,9 +237,9 @@ def pruning_curve(
 
     Args:
         model: a compiled task, see `head_importance`.
-        data: see `head_importance`; better other data than that of the importance.
+        data: see `head_importance`. Use other data than for the importance.
         importance: float array `(num_layers, num_heads)`.
-        shares: floats from 0 to 1. Which shares of all heads are masked.
+        shares: floats from 0 to 1, the shares of all heads to mask.
         metric: `"loss"` or the name of a compiled metric.
         batch_size: int.
 
@@ -275,11 +276,12 @@ def least_important(importance: np.ndarray, share: float) -> dict[int, list[int]
     """Find the least important heads, for `prune_heads`.
 
     Args:
-        importance: float array `(num_layers, num_heads)`, what `head_importance` gives.
-        share: float from 0 to 1, of all heads; the number is rounded down.
+        importance: float array `(num_layers, num_heads)` from `head_importance`.
+        share: float from 0 to 1, the share of all heads; their number is rounded down.
 
     Returns:
-        Dict from layers to lists of heads. Of equally important heads the first.
+        Dict from layers to lists of heads. Of equally important heads, the first are
+        taken.
 
     Raises:
         ValueError: for a share out of its range, or another shape.
@@ -312,13 +314,13 @@ def plot_pruning(
     path: Path | None = None,
     axis_label: str = "score",
 ) -> Any:
-    """Draw scores over the share of heads that are pruned, a curve for each name.
+    """Draw scores over the share of pruned heads, with a curve for each name.
 
     Args:
-        curves: dict from names to what `pruning_curve` gives.
+        curves: dict from names to results of `pruning_curve`.
         path: where to write it, by the ending of its name (`.png`, `.svg`, `.pdf`), or
             `None`.
-        axis_label: str, what is scored.
+        axis_label: str, the name of the score.
 
     Returns:
         A `matplotlib.figure.Figure`.

@@ -1,4 +1,4 @@
-"""What attention heads are there for."""
+"""Describe the roles of attention heads."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,38 +17,41 @@ from keras_bertfam.analysis.report import as_text
 from keras_bertfam.arguments import checked
 from keras_bertfam.types import Model, Path, Tokenizer
 
-# From which share of maxima on a head has a role. A syntactic one is so much better
-# than a fixed offset, and one of rare tokens than attention to all tokens alike.
+# Shares of maxima from which a head has a role. A syntactic head must exceed a fixed
+# offset by the margin, and a head of rare tokens must exceed equal attention to all
+# tokens.
 POSITIONAL, RARE, MARGIN = 0.9, 0.5, 0.1
 _MOST_RELATIONS = 15
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class HeadRoles:
-    """What `head_roles` gives. As a string it is tables, and `plot()` is a figure.
+    """Holds the result of `head_roles`. As a string it is tables; `plot()` draws it.
 
-    Arrays have the shape `(num_layers, num_heads)` and numbers begin with 0. Pruned
-    heads have `nan`, and 0 as offset.
+    Arrays have the shape `(num_layers, num_heads)`. Layers and heads are numbered from
+    0. Pruned heads have `nan`, and 0 as offset.
 
     Attributes:
-        confidence: float array: the mean over tokens of the greatest attention weight,
-            special tokens left out.
-        offsets: int array: the distance, in tokens, that most tokens' greatest weight
-            is at; -1 is the token before.
-        positional: float array: the share of tokens where it is.
-        rare: float array: the share of tokens where the greatest weight is on the
-            least frequent token of the sentence, special tokens left out.
-        rare_margin: float array: how much more attention that token gets than if all
-            tokens of the row got the same.
+        confidence: float array: the mean over tokens, without special ones, of the
+            greatest attention weight.
+        offsets: int array: the most frequent distance, in tokens, of the greatest
+            weight; -1 is the token before.
+        positional: float array: the share of tokens whose greatest weight is at this
+            offset.
+        rare: float array: the share of tokens whose greatest weight is on the least
+            frequent token of the sentence, without special tokens.
+        rare_margin: float array: how much more attention this token gets than with
+            equal weights for all tokens of the row.
         patterns: dict from `"start"` (`[CLS]`), `"separator"` (`[SEP]`),
-            `"punctuation"`, `"self"`, `"next"` and `"previous"` to float arrays: how
-            much of a token's attention goes there, special tokens' own left out; and
-            `"separator_to_separator"`, how much of theirs.
+            `"punctuation"`, `"self"`, `"next"` and `"previous"` to float arrays: the
+            part of a token's attention that goes there, for tokens that aren't special;
+            and `"separator_to_separator"`: the part of separators' attention that goes
+            to separators.
         entropy: float array, in nats.
-        distances: float array `(heads, heads)` of all heads, layer by layer:
+        distances: float array `(heads, heads)` for all heads, layer by layer:
             Jensen-Shannon divergences in nats.
-        map: float array `(heads, 2)`: points with distances like these.
-        relations: list of `RelationScore`, those with the most arcs first.
+        map: float array `(heads, 2)`: points with distances close to these.
+        relations: list of `RelationScore`; relations with the most arcs come first.
 
     Example:
 
@@ -78,11 +81,10 @@ class HeadRoles:
     def roles_of(self, layer: int, head: int) -> list[str]:
         """List the roles of a head.
 
-        Positional are those that have at least 90 % of their maxima at one offset,
-        syntactic those that find a relation at least 10 points more often than the
-        best fixed offset does, and rare-token heads have at least half of their maxima
-        on the rarest token, and give it 10 points more of their attention than if all
-        tokens got the same.
+        A positional head has at least 90 % of its maxima at one offset. A syntactic
+        head finds a relation at least 10 points more often than the best fixed offset
+        does. A rare-token head has at least half of its maxima on the rarest token, and
+        gives it at least 10 points more attention than with equal weights.
 
         Args:
             layer: int.
@@ -161,7 +163,7 @@ class HeadRoles:
         return [*columns, "best fixed offset", "offset"], rows
 
     def plot(self, path: Path | None = None) -> Any:
-        """Draw all of it as one picture: heads as maps of colour, and their distances.
+        """Draw everything in one picture: colour maps of heads, and their distances.
 
         Args:
             path: where to write it, by the ending of its name (`.png`, `.svg`,
@@ -192,7 +194,7 @@ class HeadRoles:
         return written(figure, path)
 
     def plot_relations(self, path: Path | None = None) -> Any:
-        """Draw the relations alone as bars: best head beside best fixed offset.
+        """Draw only the relations, as bars: the best head beside the best fixed offset.
 
         Args:
             path: see `plot`.
@@ -227,7 +229,7 @@ class HeadRoles:
         axes.barh(places + 0.4, baselines, height=0.4, label="best fixed offset")
         labels = [f"{score.relation}, {score.direction}" for score in shown]
         axes.set_yticks(places + 0.2, labels)
-        axes.set(xlabel="share of arcs that is found", xlim=(0, 1))
+        axes.set(xlabel="share of arcs found", xlim=(0, 1))
         axes.invert_yaxis()
         legend_beside(axes)
 
@@ -243,20 +245,19 @@ def head_roles(
     tokenizer: Tokenizer | None = None,
     batch_size: int = 16,
 ) -> HeadRoles:
-    """Describe what each attention head of a model attends to in plain sentences.
+    """Describe what each attention head of a model attends to in sentences.
 
     Args:
-        model: a backbone, or a task with any head: of any family that reads one row
-            of tokens. Some of its heads may be pruned.
+        model: a backbone, or a task with any head, of a family that reads one row of
+            tokens. Some of its heads may be pruned.
         sentences: list of str, split at white space and punctuation, or of lists of
             words.
-            Those that are longer than a row are read in parts, if they have no
-            dependencies.
-        dependencies: for each sentence a list of `(head, relation)`, one for each word,
-            as in the columns HEAD and DEPREL of CoNLL-U: heads are counted from 1, and
-            0 is the root. `None` for no syntactic roles.
-        token_counts: int array `(vocabulary_size,)`: how frequent tokens are, better
-            those of a large corpus; `None` means in these sentences.
+            Sentences longer than a row are read in parts, if there are no dependencies.
+        dependencies: for each sentence a list with `(head, relation)` for each word, as
+            in the columns HEAD and DEPREL of CoNLL-U: heads are counted from 1, and 0
+            is the root. `None` gives no syntactic roles.
+        token_counts: int array `(vocabulary_size,)`: the tokens' frequencies, best in a
+            large corpus. `None` counts them in these sentences.
         least_arcs: int. Relations with fewer arcs are left out.
         tokenizer: for a model without a preprocessor, or in place of its tokenizer.
         batch_size: int. Sentences at a time.
@@ -265,8 +266,8 @@ def head_roles(
         `HeadRoles`.
 
     Raises:
-        ValueError: for a model of another kind, what isn't sentences, or dependencies
-            and counts that don't fit them.
+        ValueError: for a model of another kind, inputs that aren't sentences, or
+            dependencies or counts of other lengths.
 
     References: roles: [Voita et al., 2019](https://arxiv.org/abs/1905.09418), section
     5; patterns, entropy and distances:
@@ -330,13 +331,14 @@ def _best(score):
 def draw_heads(
     figure: Any, axes: Any, title: str, values: np.ndarray, most: float | None
 ) -> None:
-    """Draw a number of each head as a map of colour.
+    """Draw a number for each head as a colour map.
 
     Args:
         figure, axes: of `matplotlib`.
         title: str.
         values: float array `(num_layers, num_heads)`.
-        most: float, the end of the scale, which begins with 0; `None` is the greatest.
+        most: float, the end of the scale, which begins with 0; `None` takes the
+            greatest value.
     """
     image = axes.imshow(values, vmin=0, vmax=most, aspect="auto")
     figure.colorbar(image, ax=axes)

@@ -17,15 +17,16 @@ _EDGE_DROPOUT = 0.3
 
 
 class Probes(keras.Model):
-    """Classifiers of spans with frozen states of their own layers, as one model.
+    """Classifiers of spans by frozen states, one for each layer, as one model.
 
-    Each weight has an axis for the probe. The loss is the sum of theirs and Adam works
-    on each number by itself, so that each one is trained as it would be alone.
+    Each weight has an axis for the probe. The loss is the sum of the probes' losses,
+    and Adam works on each number by itself. So each probe is trained as it would be
+    alone.
 
     Args:
         kind: a name in `KINDS`.
-        mixed: bool array `(probes, layers)`: which layers each one sees, by a
-            scalar mix if there are several.
+        mixed: bool array `(probes, layers)`: which layers each probe sees. It sees
+            several layers as a scalar mix.
         spans: int, 1 or 2.
         width: int. Words of the longest span.
         dim: int. Width of the states.
@@ -33,7 +34,7 @@ class Probes(keras.Model):
 
     Call arguments:
         inputs: dict of `states`, float `(batch, spans, width, layers, dim)`, and
-            `mask`, bool `(batch, spans, width)`, which of the words are in the spans.
+            `mask`, bool `(batch, spans, width)`, `True` for words in the spans.
 
     Returns:
         Float tensor `(batch, probes, classes)`: logits.
@@ -78,7 +79,7 @@ class Probes(keras.Model):
         self.built = True
 
     def restart(self, seed: int) -> None:
-        """Set all weights to initial values, other ones for each seed."""
+        """Set all weights to the initial values of a seed."""
         rng = np.random.default_rng(seed)
         for name, size in self._sizes.items():
             shape = (self.mixed.shape[0], *size)
@@ -91,7 +92,7 @@ class Probes(keras.Model):
                 )
 
     def mix_weights(self) -> np.ndarray:
-        """Give the share of each layer in what each probe sees, `(probes, layers)`."""
+        """Give the layers' shares in each probe's input, `(probes, layers)`."""
         return ops.convert_to_numpy(self._shares(self._tensors()))
 
     def _tensors(self):
@@ -144,7 +145,7 @@ class Probes(keras.Model):
     ) -> Tensor:
         """Add up the mean losses of the probes.
 
-        `y` tells which labels there are, bool `(batch, probes, classes)`.
+        `y`, bool `(batch, probes, classes)`, is `True` for a target's labels.
         """
         target = ops.cast(y, y_pred.dtype)
         if self.kind == "edge":
@@ -176,7 +177,7 @@ _AT_ONCE = 256 * 32  # words of spans
 
 
 class Spans:
-    """Targets as what `Probes` take.
+    """Targets in the form that `Probes` take.
 
     Args:
         states: float array `(words, layers, dim)`.
@@ -199,22 +200,23 @@ class Spans:
         return (places[..., 1] - places[..., 0]).max(axis=1)
 
     def _width(self, rows):
-        # Twice as wide where it must be, so that few widths are compiled: one long span
-        # would make all batches as wide.
+        # A batch is as wide as the next power of 2. So few widths are compiled, and one
+        # long span doesn't make all batches wide.
         width = 2 ** math.ceil(math.log2(max(2, self._lengths(rows).max())))
         return min(width, self.width)
 
     def logits(self, model: Probes, rows: np.ndarray, size: int = 256) -> np.ndarray:
         """Compute a model's logits for some targets, `(targets, probes, classes)`.
 
-        The widest ones come first, fewer than `size` at once.
+        The widest targets come first. A batch has at most `size`, and fewer if they are
+        wide.
         """
         order = np.argsort(-self._lengths(rows), kind="stable")
         found, done = [], 0
         while done < len(rows):
             width = self._width(rows[order[done : done + 1]])
             count = max(1, min(size, _AT_ONCE // width))
-            # The last batch is filled up with its end.
+            # The last target is repeated to fill the last batch.
             at = order[np.minimum(np.arange(done, done + count), len(rows) - 1)]
             found.append(ops.convert_to_numpy(model.predict_on_batch(self[rows[at]])))
             done += count
@@ -226,7 +228,8 @@ def shuffled(
 ) -> Iterator[np.ndarray]:
     """Yield shuffled numbers of targets for an epoch, in batches of one size.
 
-    Those that fill no batch are left out; too few are taken several times.
+    Targets left over after the last full batch are left out. Fewer targets than a batch
+    has are repeated.
     """
     rows = rng.permutation(np.resize(rows, max(len(rows), size)))
     yield from rows[: len(rows) // size * size].reshape(-1, size)
@@ -239,16 +242,17 @@ def train(
     epochs: int,
     patience: int,
 ) -> None:
-    """Train each probe until held-out targets get no better, and keep its best weights.
+    """Train each probe until its held-out loss stops falling; keep its best weights.
 
     Args:
         model: compiled `Probes`.
-        batches: function of nothing that gives the batches of an epoch, inputs with
-            labels.
-        validate: function of nothing that gives the held-out loss of each probe, a
-            float array.
-        epochs: int. How many there are at most.
-        patience: int. For how many epochs a probe may be no better.
+        batches: function without arguments that gives the batches of an epoch, tuples
+            of inputs and labels.
+        validate: function without arguments that gives a float array, the held-out loss
+            of each probe.
+        epochs: int. The greatest number of epochs.
+        patience: int. A probe's training ends after so many epochs without a lower
+            loss.
     """
     variables = list(model.values.values())
     least, waited = np.full(len(model.mixed), np.inf), np.zeros(len(model.mixed), int)

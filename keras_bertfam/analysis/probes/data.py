@@ -1,4 +1,4 @@
-"""What probes predict: labels of words, of spans and of pairs of them."""
+"""Labels that probes predict: of words, of spans and of pairs of spans."""
 
 import dataclasses
 import itertools
@@ -18,23 +18,25 @@ def arcs(
     relations: Sequence[Sequence[str]] | None = None,
     seed: int = 0,
 ) -> list[list[tuple[int, int, str]]]:
-    """Make labels of pairs of words, for `probe`, of dependency arcs.
+    """Make labels for `probe` from dependency arcs: labels of pairs of words.
 
     Args:
-        heads: for each sentence a list of ints: which word, counted from 1, each one
-            depends on; 0 for a root, as in the column HEAD of CoNLL-U, which
-            `datasets.load_examples("my.conllu", label="head").y` has; also as strings.
-        relations: for each sentence a list of strings, the relations, which are then
-            the labels. `None` asks whether there is an arc: for each one there is a
-            pair of the dependent with a random word that it doesn't depend on.
-        seed: int, of these words.
+        heads: for each sentence a list of ints or strings, as in the column HEAD of
+            CoNLL-U: the number, counted from 1, of the word that each word depends on,
+            and 0 for a root. `datasets.load_examples("my.conllu", label="head").y` has
+            them.
+        relations: for each sentence a list of strings, the relations; they are the
+            labels. With `None` the labels are `"arc"` and `"none"`: for each arc there
+            is also a pair of the dependent and a random word that it doesn't depend on.
+        seed: int, for the random words.
 
     Returns:
-        For each sentence a list of `(dependent, head, label)`, the words counted from
-        0: a relation, or `"arc"` or `"none"`. Roots have no arc.
+        For each sentence a list of tuples `(dependent, head, label)`. Words are counted
+        from 0. The label is a relation, `"arc"` or `"none"`. Roots have no arc.
 
     Raises:
-        ValueError: for heads out of their sentence, or other numbers of relations.
+        ValueError: for heads outside their sentence, or another number of relations
+            than of heads.
 
     Example:
 
@@ -48,7 +50,7 @@ def arcs(
     [Liu et al., 2019](https://arxiv.org/abs/1903.08855), section 3.
     """
     if relations is not None and [*map(len, heads)] != [*map(len, relations)]:
-        raise ValueError("`relations` must have one for each of `heads`.")
+        raise ValueError("`relations` must have a relation for each of `heads`.")
     rng = np.random.default_rng(seed)
     found: list[list[tuple[int, int, str]]] = []
     for row, each in enumerate(heads):
@@ -75,16 +77,16 @@ def arcs(
 def entities(
     tags: Sequence[Sequence[str]], scheme: str | None = None
 ) -> list[list[tuple[tuple[int, int], str]]]:
-    """Make labels of spans, for `probe`, of the tags of entities.
+    """Make labels for `probe` from the tags of entities: labels of spans.
 
     Args:
         tags: for each sentence a list of tags, such as `"B-person"`, `"I-person"` and
-            `"O"`; -100, of words without a label, is read as that.
-        scheme: see `keras_bertfam.metrics.scheme_of`; `None` to tell it from `tags`.
+            `"O"`. The label -100, of words without a tag, is read as `"O"`.
+        scheme: see `keras_bertfam.metrics.scheme_of`. `None` derives it from `tags`.
 
     Returns:
-        For each sentence a list of `((begin, end), kind)`, the words counted from 0
-        and `end` the first one behind, as seqeval reads the tags.
+        For each sentence a list of `((begin, end), kind)`, as seqeval reads the tags.
+        Words are counted from 0, and `end` is the word after the last one.
 
     Raises:
         ValueError: for another scheme.
@@ -107,18 +109,19 @@ def entities(
 
 @dataclasses.dataclass(frozen=True)
 class Targets:
-    """Labels and where the words are that they are of.
+    """Labels, and the places of their words.
 
     Attributes:
         places: int array `(targets, spans, 2)`: begin and end of each span among the
             words of all sentences.
-        labels: int array `(targets,)`: which of `sets` each one has.
+        labels: int array `(targets,)`: the number of each target's row in `sets`.
         names: list of the labels, sorted.
-        sets: bool array `(sets, names)`: which labels targets have together; a row for
-            each label, in this order, where all have one.
-        sentences: int array `(targets,)`, the number of each one's sentence.
-        kinds: int array `(targets,)`, the same number where the words of the first
-            span are the same.
+        sets: bool array `(sets, names)`: a row for each set of labels that a target
+            has, with `True` for its labels. If all targets have one label, the rows are
+            those of the labels, in the order of `names`.
+        sentences: int array `(targets,)`, the number of each target's sentence.
+        kinds: int array `(targets,)`, a number for the words of the first span: equal
+            words have equal numbers.
     """
 
     places: np.ndarray
@@ -129,9 +132,9 @@ class Targets:
     kinds: np.ndarray
 
     def control_labels(self, rows: np.ndarray, seed: int = 0) -> np.ndarray:
-        """Draw a label, or a set of them, for each kind of word.
+        """Draw a label, or a set of labels, for each distinct word.
 
-        Each is drawn as often as it is among some rows.
+        The probability of a label is its frequency among `rows`.
 
         Args:
             rows: int array, numbers of targets.
@@ -166,11 +169,12 @@ def check_lists(
 
 
 def read_targets(words: Sequence[Sequence[str]], labels: Sequence[Any]) -> Targets:
-    """Read labels in any of the forms that `probe` takes.
+    """Read labels in each form that `probe` takes.
 
     Raises:
-        ValueError: for another number of labels than of words, spans out of their
-            sentence, targets of one span and of two, and no label at all.
+        ValueError: for another number of labels than of words, spans outside their
+            sentence, targets of one span mixed with targets of two, and no label at
+            all.
     """
     places, found, sentences, kinds = [], [], [], []
     nested = any(isinstance(label, (list, tuple)) for row in labels for label in row)
@@ -185,12 +189,14 @@ def read_targets(words: Sequence[Sequence[str]], labels: Sequence[Any]) -> Targe
         begin += len(sentence)
     if len({len(spans) for spans in places}) != 1:
         raise ValueError(
-            "`labels` must have one, of a span or of two, and each of as many. "
+            "`labels` must have at least one label, each of one span or each of two. "
             f"Received: {len(found)} labels of {sorted({*map(len, places)})} spans."
         )
     names = sorted({*itertools.chain(*found)}, key=_order)
     if not names:
-        raise ValueError("`labels` must have one. Received: empty lists of them only.")
+        raise ValueError(
+            "`labels` must have at least one label. Received: only empty lists."
+        )
     numbers = {name: number for number, name in enumerate(names)}
     together = sorted(set(found), key=lambda names: [numbers[name] for name in names])
     of_sets = {each: number for number, each in enumerate(together)}
@@ -206,7 +212,7 @@ def read_targets(words: Sequence[Sequence[str]], labels: Sequence[Any]) -> Targe
 
 
 def _names(label):
-    """Give the labels of a target, each once and in order: a list has any number."""
+    """Give the distinct labels of a target, sorted."""
     names = set(label) if isinstance(label, list) else {label}
     return tuple(sorted(names, key=_order))
 
@@ -219,7 +225,7 @@ def _of_words(given, row, length):
     """Give the spans and the labels of the words of a sentence that have one."""
     if len(given) != length:
         raise ValueError(
-            "`labels` must have one for each word, or tuples of spans and a label. "
+            "`labels` must have a label for each word, or tuples of spans and a label. "
             f"Received in row {row}: {len(given)} for {length} words."
         )
     pairs = enumerate(given)
@@ -232,8 +238,8 @@ def _of_spans(given, row, length):
     for target in given:
         if not isinstance(target, (list, tuple)) or len(target) not in (2, 3):
             raise ValueError(
-                "`labels` must be one for each word, or tuples of one or two spans and "
-                f"a label. Received in row {row}: {target!r}."
+                "`labels` must be a label for each word, or tuples of one or two spans "
+                f"and a label. Received in row {row}: {target!r}."
             )
         *spans, label = target
         found.append(([_span(span, row, length, target) for span in spans], label))

@@ -18,22 +18,23 @@ def read_edges(
 ) -> tuple[list[list[str]], list[list[tuple[Any, ...]]]]:
     """Read sentences and labels of their spans, for `probe`, in edge probing's format.
 
-    Each line is an object with a `text`, whose words have spaces between them,
-    `targets`, and `info`, which isn't read. A target has a `span1` and maybe a `span2`,
-    the numbers of the first word and of the one behind the last; and a `label`, a
-    string, or a list of any number of them, as those of proto-roles.
+    Each line is a JSON object with a `text`, whose words are separated by spaces; a
+    list `targets`; and `info`, which isn't read. A target has a `span1`, and maybe a
+    `span2`: the numbers of its first word and of the word after its last one. It has a
+    `label`: a string, or a list of strings, as proto-roles have.
 
     Args:
         path: of a file of such lines.
-        limit: int. How many lines, the first ones; `None` for all.
+        limit: int. How many of the first lines are read; `None` for all.
 
     Returns:
-        Tuple of the sentences, lists of words, and for each one a list of tuples
-        `(span, label)` or `(span, span, label)`; spans are tuples, labels as they are.
+        Tuple of the sentences and their labels. A sentence is a list of words. Its
+        labels are a list of tuples `(span, label)` or `(span, span, label)`; spans are
+        tuples, and labels are as in the file.
 
     Raises:
-        ValueError: for lines of another form, other keys, and spans out of their
-            text, each with its place.
+        ValueError: for lines of another form, other keys, and spans outside their text.
+            The error names the line.
 
     Example:
 

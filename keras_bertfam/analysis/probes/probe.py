@@ -1,4 +1,4 @@
-"""What can be read off the states of each layer by small classifiers."""
+"""Probes: small classifiers of the frozen states of each layer."""
 
 import dataclasses
 import hashlib
@@ -34,7 +34,7 @@ from keras_bertfam.types import Model, Path, Tokenizer
 from keras_bertfam.whole_files import file_digest, write_text, written_aside
 
 _BATCH = 80
-# Where the parts of an online code end.
+# Where the parts of an online code end, as shares of the targets.
 _CODED = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
 _SCORES = ("accuracy", "macro_f1", "matthews", "micro_f1")
 
@@ -61,58 +61,68 @@ def probe(
 ) -> ProbeReport:
     """Train small classifiers on the frozen states of a model's layers.
 
-    Tenths of the sentences, chosen at random but always the same, are held out: one to
-    end the training, and without `test` one to be scored on. Batches have 80 targets.
+    A probe that tells nouns from verbs by the states of layer 3 shows that layer 3 has
+    that information.
+
+    A random tenth of the sentences, always the same one, is held out to end the
+    training. Without `test`, another tenth is held out for the scores. Batches have 80
+    targets.
 
     Args:
         model: a backbone, or a task with any head.
-        sentences: list of str, split at white space and punctuation, or of lists of
-            words.
-        labels: for each sentence a list: a label for each word, `None` where there is
-            none; or tuples `(span, label)`, or of pairs `(span, span, label)`. A span
-            is the number of a word, or a tuple of its first word and the one behind
-            its last one. See `arcs`, `entities` and `read_edges`. For `"edge"` a label
-            may be a list of any number of them.
-        kind: what is trained:
+        sentences: list of str, which are split at white space and punctuation; or list
+            of lists of words.
+        labels: a list for each sentence, in one of three forms: a label for each word,
+            such as `["DET", "NOUN"]`, with `None` for words without a label; tuples of
+            a span and its label, such as `((0, 2), "person")`; or tuples of two spans
+            and a label, such as `(0, 1, "nsubj")`. A span is the number of a word,
+            counted from 0; or a tuple of the number of its first word and of the word
+            after its last one. See `arcs`, `entities` and `read_edges`. For `"edge"` a
+            label may be a list of labels, which may be empty.
+        kind: the classifier that is trained:
 
-            - `"linear"`: a softmax of the word's state, of a span the mean of its
-              words; of a pair `[x, y, x * y]`;
-            - `"mlp"`: the same with a hidden layer of 1024 and ReLU;
-            - `"edge"`: edge probing, spans pooled by attention over tokens projected
-              to 256, then a hidden layer of 256 and a sigmoid for each label. A label
-              is predicted from a probability of .5 on, as in the paper; a version of
-              the released code compares logits with .5.
-        test: tuple of sentences and their labels to score on, or `None`.
-        cumulative: bool. Whether probes see a scalar mix of layers 0 to `k`, for each
-            `k`, which gives the expected layer; else one layer each, and a last one
-            a mix of all. `None` means the first for `"edge"` only.
-        control: bool. Whether the same probes are also trained on a control task:
-            each kind of word, or of first span, has a random label, as often as the
-            labels are. How much better the real task goes is the selectivity.
-        description_length: bool. Whether the labels' minimum description length is
-            measured by an online code; not of `"edge"`.
-        seeds: ints, of the initial weights and the order of the batches.
-        metric: `"accuracy"`, `"macro_f1"`, `"matthews"` or `"micro_f1"`, that of all
-            yes and no of the labels, each by itself. `None` means the last for
-            `"edge"`, else the first.
-        pool: how the tokens of a word become one, see `embed_words`; or `"pieces"`: a
-            span has all tokens from the first one of its first word to the last one
-            of its last. `None` means the latter for `"edge"`, as in the paper, else
-            `"first"`.
+            - `"linear"`: a linear layer and a softmax. Its input is the word's state;
+              for a span, the mean state `x` of its words; for a pair of spans, `[x,
+              y, x * y]`;
+            - `"mlp"`: the same, with a hidden layer of width 1024 and ReLU before;
+            - `"edge"`: edge probing. Tokens are projected to width 256, and attention
+              pools them to a span. A hidden layer of width 256 and a sigmoid for each
+              label follow. A label is predicted if its probability is at least .5, as
+              in the paper; a version of the released code compares logits with .5.
+        test: tuple of sentences and their labels, to compute the scores on, or `None`.
+        cumulative: bool. `True`: probe `k` sees a scalar mix of layers 0 to `k`, for
+            each `k`; the report then has the expected layer. `False`: each probe sees
+            one layer, and the last probe a mix of all. `None` means `True` for
+            `"edge"`, else `False`.
+        control: bool. Whether the same probes are also trained on a control task: each
+            distinct word (or first span) has a random label, drawn as often as it is in
+            the data. The selectivity is the score of the real task minus the control
+            task's.
+        description_length: bool. Whether the minimum description length of the labels
+            is measured by an online code; not for `"edge"`.
+        seeds: list of ints. Each trains probes with other initial weights and another
+            order of the batches.
+        metric: `"accuracy"`, `"macro_f1"`, `"matthews"` or `"micro_f1"`. Micro F1 takes
+            each label of each target as a decision of its own, yes or no. `None` means
+            `"micro_f1"` for `"edge"`, else `"accuracy"`.
+        pool: how the states of a word's tokens become one state, see `embed_words`; or
+            `"pieces"`: a span has the states of all tokens of its words. `None` means
+            `"pieces"` for `"edge"`, as in the paper, else `"first"`.
         cache: folder that keeps the states of words for the next call, or `None`.
         tokenizer: for a model without a preprocessor.
         learning_rate: float, Adam's.
-        epochs: int. How many there are at most.
-        patience: int. After how many epochs that are no better on the held-out tenth
-            a probe ends, with its best weights.
+        epochs: int. The greatest number of epochs.
+        patience: int. A probe's training ends after so many epochs without a lower loss
+            on the held-out tenth. It keeps its best weights.
 
     Returns:
         A `keras_bertfam.analysis.probes.report.ProbeReport`.
 
     Raises:
         ValueError: for labels that don't fit the sentences, fewer than three sentences
-            with labels, lists of labels for another kind or metric than edge probing's,
-            an unknown `kind`, `metric` or `pool`, and what `embed_words` refuses.
+            with labels (two with `test`), targets without exactly one label unless
+            `kind="edge"` and `metric="micro_f1"`, an unknown `kind`, `metric` or
+            `pool`, and what `embed_words` refuses.
         ImportError: for a metric other than accuracy and micro F1 without
             scikit-learn, which the `evaluation` extra has.
 
@@ -183,7 +193,7 @@ def probe(
 
 
 class _Runner:
-    """One model, its states and its labels, trained again and again."""
+    """A model, states and labels, for a training with each seed."""
 
     def __init__(self, kind, cumulative, states, targets, labels, learning_rate):
         layers = states.shape[1]
@@ -248,7 +258,7 @@ class _Runner:
         return np.array([function(*pair) for pair in zip(y.T, guesses.T, strict=True)])
 
     def bits(self, rows, held_out, seed, epochs, patience):
-        """Compute the code length of labels, each part coded by those before it."""
+        """Compute the code length of labels; each part is coded by those before."""
         rows = np.random.default_rng(seed).permutation(rows)
         ends = sorted({max(1, round(share * len(rows))) for share in _CODED})
         total = np.full(self.labels.shape[1], ends[0] * np.log2(self.classes))
@@ -259,13 +269,13 @@ class _Runner:
 
 
 def _micro_f1(said, there):
-    """Compute the F1 of all yes and no, `(probes,)`, of `(targets, probes, labels)`."""
+    """Compute micro F1 `(probes,)` of bool arrays `(targets, probes, labels)`."""
     both = said.sum((0, 2)) + there.sum((0, 2))
     return 2 * (said & there).sum((0, 2)) / np.maximum(both, 1)
 
 
 def _majority(targets, parts, metric):
-    """Score the answer that is the most frequent one of those trained on."""
+    """Score the most frequent label of the training, given as every answer."""
     most = np.bincount(targets.labels[parts[0]]).argmax()
     labels = targets.labels[parts[2]]
     if metric != "micro_f1":
@@ -289,24 +299,24 @@ def _check(kind, metric, seeds, description_length):
 
 
 def _check_sets(targets, kind, metric):
-    """Raise a `ValueError` for sets of labels that a kind or a metric is not for."""
+    """Raise a `ValueError` for labels that the kind or the metric can't take."""
     sizes = targets.sets.sum(axis=1)
     if (sizes != 1).any() and (kind, metric) != ("edge", "micro_f1"):
         raise ValueError(
-            '`labels` must be one for each target, but for kind="edge" and '
+            '`labels` must be one for each target, except with kind="edge" and '
             f'metric="micro_f1". Received: up to {sizes.max()}, down to {sizes.min()}, '
             f"kind={kind!r}, metric={metric!r}."
         )
 
 
 def _parts(targets: Targets, learned: int, held_out: bool) -> list[np.ndarray]:
-    """Split the numbers of targets: to train on, to stop by and to score on."""
+    """Split targets into those to train on, to end the training by, and to score."""
     labelled = np.unique(targets.sentences[targets.sentences < learned])
     few = 3 if held_out else 2
     if len(labelled) < few or (not held_out and targets.sentences.max() < learned):
         raise ValueError(
-            f"`labels` must be of at least {few} sentences, and of one of `test`. "
-            f"Received: labels of {len(labelled)} sentences."
+            f"`labels` must have labels of at least {few} sentences, and of at "
+            f"least one of `test`. Received: labels of {len(labelled)} sentences."
         )
     order = np.random.default_rng(0).permutation(labelled)
     tenth = max(1, len(order) // 10)
@@ -333,15 +343,16 @@ def layer_states(
     Args:
         rows: the sentences, as the model reads them.
         pool: see `probe`.
-        cache: folder for the states of other calls, or `None`. A file's name is a
-            digest of all that they are computed from: weights, settings, and the ids
-            that the tokenizer makes of the sentences. Its numbers are read as they
-            are needed; a damaged file is made anew.
+        cache: folder that keeps the states for later calls, or `None`. The name of a
+            file is a digest of all that the states depend on: weights, settings, and
+            the token ids of the sentences. Numbers are read from it when they are
+            needed. A damaged file is made anew.
         batch_size: see `embed_words`.
 
     Returns:
-        float32 array `(words, num_layers + 1, hidden_dim)` of the words of all
-        sentences, or of their tokens, the output of the embeddings first.
+        float32 array `(words, num_layers + 1, hidden_dim)` for the words of all
+        sentences; with `pool="pieces"`, for their tokens. The first layer is the output
+        of the embeddings.
 
     Raises:
         ValueError: for what `embed_words` refuses.

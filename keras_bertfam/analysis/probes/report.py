@@ -1,4 +1,4 @@
-"""What probes have found, and which layers they found it in."""
+"""The results of probes, and the layers that they come from."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,11 +12,14 @@ from keras_bertfam.types import Path
 
 
 def expected_layer(scores: Sequence[float]) -> float:
-    """Compute the layer at which, on average, what a probe needs is added.
+    """Compute the mean layer at which a probe's score rises.
 
     Args:
-        scores: floats, those of probes of layers 0 to `k`, for each `k`. What layer
-            0 has alone doesn't count, and losses count as negative gains.
+        scores: floats: item `k` is the score of the probe that sees layers 0 to `k`.
+            Layer `k` gains item `k` minus item `k - 1`, which may be negative. Scores
+            0.5, 0.7, 0.8, 0.8 have the gains 0.2, 0.1 and 0 in layers 1 to 3, and `(1 *
+            0.2 + 2 * 0.1 + 3 * 0) / 0.3 = 1.333`. The score of layer 0 alone is no
+            gain.
 
     Returns:
         A float, `nan` if the last score is the first one.
@@ -40,7 +43,7 @@ def center_of_gravity(weights: Sequence[float]) -> float:
     """Compute the mean layer of a scalar mix.
 
     Args:
-        weights: floats, the shares of the layers, that of layer 0 first.
+        weights: floats, the shares of the layers, from layer 0 on.
 
     Returns:
         A float.
@@ -60,28 +63,27 @@ def center_of_gravity(weights: Sequence[float]) -> float:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ProbeReport:
-    """What `probe()` gives. As a string it is a table.
+    """The result of `probe()`. As a string it is a table.
 
-    Arrays `(seeds, probes)` have a probe for each layer, the embeddings first, and then
-    one of the mix of all; if `cumulative`, one of the mix of layers 0 to `k` for each
-    `k`.
+    Arrays `(seeds, probes)` have a probe for each layer, from the embeddings on, and a
+    last probe for the mix of all layers. If `cumulative`, probe `k` is for the mix of
+    layers 0 to `k`.
 
     Attributes:
-        metric: str, what the scores are.
+        metric: str, the name of the scores' metric.
         cumulative: bool.
         scores: float array `(seeds, probes)`, on held-out targets.
         control_scores: the same of the control task, or `None`.
         mix_weights: float array `(seeds, layers)`, the shares of the mix of all.
-        description_bits: float array `(seeds, probes)`, how long the labels are that
-            were trained on, or `None`.
+        description_bits: float array `(seeds, probes)`, the description lengths of the
+            labels that were trained on, or `None`.
         control_bits: the same of the control task, or `None`.
-        uniform_bits: float. How long they are if all are taken for equally probable.
-        majority: float. What always saying the most frequent label scores, or the
-            most frequent set of them: the micro F1 if that is the metric, else the
-            accuracy.
+        uniform_bits: float. The description length if all labels are equally probable.
+        majority: float. The score of always predicting the most frequent label, or set
+            of labels: the micro F1 if that is the metric, else the accuracy.
         label_names: list of the labels.
-        counts: tuple of three ints: how many targets were trained on, held out to end
-            the training, and scored on.
+        counts: tuple of three ints, the numbers of targets that were trained on, that
+            were held out to end the training, and that were scored.
 
     Example:
 
@@ -116,31 +118,31 @@ class ProbeReport:
 
     @property
     def selectivity(self) -> np.ndarray | None:
-        """How much better the real task goes than the control, `(seeds, probes)`."""
+        """The real task's scores minus the control task's, `(seeds, probes)`."""
         if self.control_scores is None:
             return None
         return self.scores - self.control_scores
 
     @property
     def compression(self) -> np.ndarray | None:
-        """How many times shorter the labels are than `uniform_bits`, or `None`."""
+        """`uniform_bits` divided by `description_bits`, or `None`."""
         if self.description_bits is None:
             return None
         return self.uniform_bits / self.description_bits
 
     @property
     def expected_layer(self) -> float | None:
-        """See `expected_layer`: of the mean scores, if they are `cumulative`."""
+        """The `expected_layer` of the mean scores, or `None` unless `cumulative`."""
         return expected_layer(self.scores.mean(0)) if self.cumulative else None
 
     @property
     def center_of_gravity(self) -> float:
-        """See `center_of_gravity`: of the mean mix of all layers."""
+        """The `center_of_gravity` of the mean mix of all layers."""
         return center_of_gravity(self.mix_weights.mean(0))
 
     @property
     def mix_divergence(self) -> float:
-        """How far the mean mix is from a uniform one, in bits."""
+        """The divergence of the mean mix from a uniform one, in bits."""
         shares = self.mix_weights.mean(0)
         logs = np.log2(np.maximum(shares, 1e-30) * len(shares))
         return float(shares @ logs)
@@ -165,7 +167,7 @@ class ProbeReport:
 
     @property
     def title(self) -> str:
-        """What was measured, and what can be said of all probes, in a line."""
+        """A line with the metric, the number of seeds, and results of all probes."""
         said = [f"center of gravity {self.center_of_gravity:.2f}"]
         if self.expected_layer is not None:
             said.append(f"expected layer {self.expected_layer:.2f}")

@@ -249,7 +249,7 @@ def test_models_that_cannot_be_pruned_are_refused(tmp_path):
         add_head_gates(gated)
     with pytest.raises(ValueError, match="has no model of the family.*head_gates"):
         gated.export_to_transformers(tmp_path / "theirs")
-    with pytest.raises(ValueError, match="families but BART and T5"):
+    with pytest.raises(ValueError, match="families except BART and T5"):
         prune_heads(EncoderDecoderBackbone(9, 1, 2, 8, 8), {0: [1]})
     with pytest.raises(ValueError, match="and `share` from 0 to 1"):
         least_important(np.ones((2, 2)), 1.5)

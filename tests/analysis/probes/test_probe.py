@@ -375,26 +375,32 @@ def test_batches_are_of_one_size():
         ({"labels": [[("a", 1)]] * 3}, r"within the 1 words .* \('a', 1\)"),
         ({"labels": [[((), 1)]] * 3}, r"within the 1 words .* \(\(\), 1\)"),
         ({"test": (["a"], [])}, "`test` must have a list of labels .* 0 for 1"),
-        ({"labels": [[1, 2]] * 3}, "`labels` must have one for each .* 2 for 1 words"),
+        (
+            {"labels": [[1, 2]] * 3},
+            "`labels` must have a label for each .* 2 for 1 words",
+        ),
         ({"labels": [[], [], [(0, 1)]]}, "at least 3 sentences.* 1 sentences"),
-        ({"labels": [[None]] * 3}, "must have one, .* 0 labels"),
+        ({"labels": [[None]] * 3}, "must have at least one label.* 0 labels"),
         ({"labels": [[(0, 2, 2)]] * 3}, r"within the 1 words .* 0: \(0, 2, 2\)"),
         ({"labels": [[(0,)]] * 3}, r"one or two spans and a label.*\(0,\)"),
-        ({"labels": [[(0, 1)], [(0, 0, 1)], []]}, r"each of as many.*\[1, 2\] spans"),
+        (
+            {"labels": [[(0, 1)], [(0, 0, 1)], []]},
+            r"each of one span or .*\[1, 2\] spans",
+        ),
         ({"kind": "tree"}, "`kind` must be one of .*'tree'"),
         ({"metric": "bleu"}, "`metric` must be one of .*'bleu'"),
         ({"seeds": ()}, r"`seeds` must be a list of ints.*\(\)"),
         ({"kind": "edge", "description_length": True}, "`description_length`"),
         ({"epochs": 0}, "`epochs` must be at least 1"),
         ({"pool": "last"}, "`pool` must be one of .*'last'"),
-        ({"labels": [[(0, [])]] * 3, "kind": "edge"}, "empty lists of them only"),
-        ({"labels": [[(0, ["a", "b"])]] * 3}, 'one for each target, but.*"edge"'),
+        ({"labels": [[(0, [])]] * 3, "kind": "edge"}, "only empty lists"),
+        ({"labels": [[(0, ["a", "b"])]] * 3}, 'one for each target, except.*"edge"'),
         (
             {"labels": [[(0, ["a"])], [(0, [])]] * 2, "kind": "edge"}
             | {"metric": "accuracy"},
             "up to 1, down to 0, kind='edge', metric='accuracy'",
         ),
-        ({"test": (["a"], [[None]])}, "and of one of `test`"),
+        ({"test": (["a"], [[None]])}, "and of at least one of `test`"),
     ],
 )
 def test_what_cannot_be_probed(arguments, message):
