@@ -211,8 +211,8 @@ def test_a_zero_byte_ends_no_text():
             [{"content": "a", "lstrip": 1}],
             "`lstrip` of the added token 'a' must be a b",
         ),
-        ([{"content": "a", "left": True}], "must be of strings, or of dicts"),
-        ([3], "must be of strings"),
+        ([{"content": "a", "left": True}], "must have strings, or dicts"),
+        ([3], "must have strings"),
     ],
 )
 def test_what_is_no_added_token(tokens, message):
