@@ -202,8 +202,8 @@ def train_word_piece(
     vocabulary += last
     if len(vocabulary) < 0.9 * vocabulary_size:
         warnings.warn(
-            f"The documents have only {len(vocabulary)} tokens that occur "
-            f"{min_frequency} times or more, for vocabulary_size={vocabulary_size}.",
+            f"The documents have {len(vocabulary)} tokens that occur "
+            f"{min_frequency} times or more, for a vocabulary of {vocabulary_size}.",
             stacklevel=3,
         )
     tokenizer: BertTokenizer = cls(vocabulary, lowercase=lowercase, **kwargs)

@@ -205,7 +205,7 @@ def test_a_zero_byte_ends_no_text():
     ("tokens", "message"),
     [
         ("<x>", "must be a list"),
-        (["<x>", "<x>"], "each token once. Received: '<x>' twice"),
+        (["<x>", "<x>"], "not repeat a token. Received: '<x>' twice"),
         ([""], "must be a string that isn't empty"),
         (
             [{"content": "a", "lstrip": 1}],
