@@ -1,4 +1,4 @@
-"""Permutations of any size that are computed, not held."""
+"""Permutations of any size, computed number by number without a table."""
 
 import numpy as np
 
