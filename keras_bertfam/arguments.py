@@ -1,4 +1,4 @@
-"""Checks of arguments, so that each is refused by its name."""
+"""Checks of arguments, whose errors name the argument."""
 
 import collections.abc
 import functools
@@ -24,10 +24,11 @@ from keras_bertfam.number_ranges import (
 
 _Public = TypeVar("_Public", bound=Callable[..., Any])
 
-# What is no number, where nothing but one will do.
+# Types that are refused where a number is needed.
 _NO_NUMBERS = (str, bytes, bool, list, tuple, dict, set)
-# What numbers may be, by the names that arguments have: least and greatest, ints where
-# they are ints. Longer lists, dicts and `None` are left to who takes them.
+# The ranges of numbers by the names of arguments: the least and the greatest value. If
+# these are ints, the number must be an int. Lists, dicts and `None` are checked by the
+# function that takes them.
 _NUMBERS: dict[str, Range] = {
     **dict.fromkeys(
         "lstm_dim divisor num_classes batch_size num_inner_repetitions cell_dim "
@@ -40,7 +41,7 @@ _NUMBERS: dict[str, Range] = {
     ),
     **dict.fromkeys(
         "num_decoder_layers num_highways reuse_length memory_length "
-        # Of these who takes them may want more than none.
+        # Functions that take one of these may need more than 0.
         "sequence_length bins least_arcs worst limit steps steps_per_epoch batches "
         "max_line_length top_k max_length max_input_tokens tokens_per_batch "
         "max_input_chars_per_word target_length mask_token_id start_token_id "
@@ -81,11 +82,11 @@ _NUMBERS: dict[str, Range] = {
 
 
 def check_numbers(arguments: Mapping[str, Any]) -> None:
-    """Raise a `ValueError` for a number that no model or optimizer may have.
+    """Raise a `ValueError` for a number that is out of its argument's range.
 
     Args:
-        arguments: dict from names to values. Others than single numbers, and names
-            that mean no number, are left to who takes them.
+        arguments: dict from names to values. Values that aren't single numbers, and
+            names of other arguments, aren't checked.
     """
     for name, value in arguments.items():
         is_layer = hasattr(value, "get_config") and name != "learning_rate"
@@ -94,9 +95,9 @@ def check_numbers(arguments: Mapping[str, Any]) -> None:
 
 
 def check_call(function: Callable, args: Iterable[Any], kwargs: Any) -> None:
-    """Raise a `ValueError` for what a call mustn't have, see `checked`.
+    """Raise a `ValueError` for a call's wrong arguments, see `checked`.
 
-    What doesn't fit the signature is left to the call.
+    The call itself raises the error for arguments that don't fit its signature.
     """
     signature, checks = _checks_of(function)
     try:
@@ -110,19 +111,18 @@ def check_call(function: Callable, args: Iterable[Any], kwargs: Any) -> None:
 
 
 def checked(public: _Public) -> _Public:
-    """Check numbers and strings that a public class or function is called with.
+    """Check the numbers and strings with which a public class or function is called.
 
-    What a parameter takes is what its annotation says: an int, a finite float, or
-    several strings, of which a bare one is none. Numbers are in the range that
-    `_NUMBERS` has for the name, if any, and below 2^31 where they are ints. Tensors,
-    schedules and the like are left to who takes them. A function has a frame more on
-    the stack.
+    A parameter's annotation says what is allowed: an int, a finite float, or several
+    strings, for which a single string is refused. Numbers must be in the range that
+    `_NUMBERS` has for the name, if any, and ints must be below 2^31. Tensors, schedules
+    and the like aren't checked. A checked function adds a frame to the stack.
 
     Args:
         public: a class, whose constructor is checked, or a function.
 
     Returns:
-        The class, or a function around the one given.
+        The class, or a function that checks and calls the given one.
     """
     cls: Any = public if isinstance(public, type) else None
     function: Any = public if cls is None else cls.__init__
@@ -132,14 +132,14 @@ def checked(public: _Public) -> _Public:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             given = signature.bind_partial(*args, **kwargs).arguments
-        except TypeError:  # which the call itself tells of
+        except TypeError:  # the call itself raises it again
             given = {}
         for name, check in checks.items():
             if name in given and given[name] is not None:
                 check(name, given[name])
         return function(*args, **kwargs)
 
-    # Keras looks at what a constructor takes.
+    # Keras inspects the signature of constructors.
     call.__signature__ = signature  # type: ignore[attr-defined]
     if cls is None:
         return typing.cast(_Public, call)
@@ -149,7 +149,7 @@ def checked(public: _Public) -> _Public:
 
 @functools.cache
 def _checks_of(function):
-    """Give the signature of a function, and what looks at its parameters, by name."""
+    """Give the signature of a function, and the checks of its parameters, by name."""
     signature = inspect.signature(function)
     checks = {
         name: check
@@ -160,7 +160,7 @@ def _checks_of(function):
 
 
 def _check_of(parameter: inspect.Parameter) -> Callable[[str, Any], None] | None:
-    """Give what looks at a parameter's values; `None` for one of other kinds."""
+    """Give the check of a parameter's values, or `None` if it needs none."""
     annotation, name = parameter.annotation, parameter.name
     several = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     is_union = isinstance(annotation, types.UnionType)
@@ -190,7 +190,7 @@ def _check_of(parameter: inspect.Parameter) -> Callable[[str, Any], None] | None
 
 
 def _is_of_strings(kind: Any) -> bool:
-    """Tell whether a type is that of several strings."""
+    """Tell whether a type means several strings."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if not (isinstance(origin, type) and issubclass(origin, collections.abc.Iterable)):
         return False
@@ -203,7 +203,7 @@ def _no_bare_string(name: str, value: Any) -> None:
 
 
 def check_one_of(name: str, value: Any, choices: Collection[Any]) -> None:
-    """Raise a `ValueError` unless a value is one of some."""
+    """Raise a `ValueError` unless a value is one of the choices."""
     if value not in choices:
         raise ValueError(
             f"`{name}` must be one of {sorted(choices)}. Received: {value!r}."
@@ -211,12 +211,12 @@ def check_one_of(name: str, value: Any, choices: Collection[Any]) -> None:
 
 
 def check_several(name: str, values: Any, what: str = "strings") -> None:
-    """Raise a `ValueError` for a bare string where there should be several values.
+    """Raise a `ValueError` for a single string in place of several values.
 
     Args:
-        name: str, of the argument.
-        values: anything. What isn't iterable is refused as well.
-        what: str, what the values are.
+        name: str, the argument's name.
+        values: anything. Values that aren't iterable are refused as well.
+        what: str, the word for the values in the error.
     """
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ValueError(f"`{name}` must be several {what}. Received: {values!r}.")

@@ -1,4 +1,4 @@
-"""Real text that every Python has: its own documentation."""
+"""Real text that comes with every Python: its own documentation."""
 
 import ast
 import pathlib
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 def python_documentation() -> list[str]:
-    """List the documents of `pydoc_data.topics`, a paragraph a line.
+    """List the documents of `pydoc_data.topics`, with one paragraph in a line.
 
     About 65,000 words of English prose in 79 documents, for demonstrations and
     tests that must not download anything.
@@ -31,17 +31,17 @@ def python_documentation() -> list[str]:
 def python_docstrings(packages: Iterable[str]) -> list[tuple[str, str]]:
     """List the docstrings of packages of the standard library, each once.
 
-    Those of modules, classes and functions that have six words at least; nothing is
-    imported. Texts with labels, for demonstrations of fine-tuning.
+    They are texts with labels for demonstrations of fine-tuning: docstrings of modules,
+    classes and functions with at least six words. No package is imported.
 
     Args:
         packages: names of packages, such as `"email"`.
 
     Returns:
-        List of tuples of a docstring, a paragraph a line, and its package.
+        List of tuples: a docstring, with one paragraph in a line, and its package.
 
     Raises:
-        ValueError: for what is no package of the standard library.
+        ValueError: for a name that isn't a package of the standard library.
 
     Example:
 

@@ -1,7 +1,7 @@
-"""What Keras's trainer needs to run under `tf.distribute`, and processes have to know.
+"""Sums and means over replicas and processes, for training under `tf.distribute`.
 
-Under JAX and PyTorch, whose arrays and gradients are global already, what is here for
-the trainer is the identity.
+With JAX and PyTorch arrays and gradients are global already, so there the trainer's
+functions of this module change nothing.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ else:
 
 
 def replica_context() -> Any:
-    """Give the context of one of several replicas, or `None`."""
+    """Give the current replica's context; `None` without several replicas."""
     if tf is None or not tf.distribute.has_strategy():
         return None
     if tf.distribute.get_strategy().num_replicas_in_sync == 1:
@@ -37,7 +37,7 @@ def replica_context() -> Any:
 def replica_id() -> Any:
     """Give the number of the current replica, 0 outside of a replica.
 
-    Fold it into seeds: the replicas of a strategy hold equal seed generators.
+    Fold it into seeds, since all replicas of a strategy have equal seed generators.
 
     Returns:
         An int, or an int32 scalar tensor inside of a replica.
@@ -75,18 +75,18 @@ def global_sum(x: Tensor) -> Tensor:
 
 
 def rows_of_all(x: Tensor) -> tuple[Tensor, Tensor | None, Any]:
-    """Gather the rows of all replicas, with gradients to where they come from.
+    """Gather the rows of all replicas; gradients flow back to each row's replica.
 
-    Replicas may have unequally many; rows of zeros fill the smaller batches up. Where
-    rows are matrices, zeros fill up the shorter ones, too.
+    Replicas may have different numbers of rows: smaller batches are filled up with rows
+    of zeros. If rows are matrices, shorter ones are filled up with zeros too.
 
     Args:
         x: Float tensor `(rows, width)` or `(rows, length, width)`.
 
     Returns:
-        A tuple of the rows of all replicas, one replica's after the other's; a bool
-        tensor of which are there, or `None` if all are; and where those of this replica
-        begin. Outside of a replica `(x, None, 0)`.
+        A tuple: the rows of all replicas, one replica after the other; a bool tensor,
+        false for rows that fill up, or `None` if there are none; and the number of this
+        replica's first row. Outside of a replica `(x, None, 0)`.
     """
     context = replica_context()
     if context is None:
@@ -94,7 +94,7 @@ def rows_of_all(x: Tensor) -> tuple[Tensor, Tensor | None, Any]:
     replicas, own = context.num_replicas_in_sync, context.replica_id_in_sync_group
     mine = tf.one_hot(own, replicas)
     shape = tf.shape(x)[:-1]
-    # Of each axis, how long it is in each replica.
+    # The length of each axis in each replica.
     sizes = global_sum(tf.tensordot(tf.cast(shape, "float32"), mine, 0))
     sizes = tf.cast(sizes, "int32")
     most = tf.reduce_max(sizes, 1)
@@ -108,11 +108,10 @@ def rows_of_all(x: Tensor) -> tuple[Tensor, Tensor | None, Any]:
 
 
 class MeansOfLoss:
-    """Collect the means of which a loss is made, by what they are divided by.
+    """Collects the means of which a loss consists, by their divisors.
 
     Attributes:
-        weights: list of scalar tensors, the weights of this replica, each of one or
-            more means.
+        weights: list of scalar tensors: the different divisors of this replica's means.
     """
 
     def __init__(self, factors: Tensor | None = None) -> None:
@@ -129,8 +128,8 @@ class MeansOfLoss:
         number, count = (known or [len(self.weights) - 1])[0], self._factors.shape[0]
         if number >= count:
             raise ValueError(
-                "A task's `loss_counts` must be the number of tensors that its loss "
-                f"divides by. Expected at least {number + 1}. Received: {count}."
+                "A task's `loss_counts` must be the number of different divisors in "
+                f"its loss. Expected at least {number + 1}. Received: {count}."
             )
         return mean * self._factors[number]
 
@@ -142,12 +141,12 @@ _means: contextvars.ContextVar[MeansOfLoss | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def means_of_loss(factors: Tensor | None = None) -> Iterator[MeansOfLoss]:
-    """Note what `global_mean` divides by within this context.
+    """Record the divisors of `global_mean` within this context.
 
     Args:
-        factors: float tensor `(count,)` or `None`. What all means of one weight are
-            multiplied by, the weights numbered in the order in which they come. The
-            gradient by a factor is then these means' part of the loss.
+        factors: float tensor `(count,)` or `None`. Factor `i` multiplies all means with
+            the `i`-th divisor, in the order in which divisors come. The gradient by the
+            factor is then these means' part of the loss.
 
     Yields:
         `MeansOfLoss`.
@@ -161,21 +160,20 @@ def means_of_loss(factors: Tensor | None = None) -> Iterator[MeansOfLoss]:
 
 
 def global_mean(total: Tensor, weight: Tensor) -> Tensor:
-    """Compute the global weighted mean, as the loss that a replica has to return.
+    """Compute the global weighted mean, as the loss that a replica must return.
 
-    Keras sums the replicas' gradients and reports the loss times the number of
-    replicas. The value returned here is the mean over all replicas divided by
-    their number, while its gradient is that of this replica's part: gradients
-    and the reported loss equal those of a single device, however unevenly the
-    weights (masked tokens) are spread.
+    Keras sums the replicas' gradients, and reports the loss times the number of
+    replicas. The value returned here is the mean over all replicas, divided by their
+    number; its gradient is the gradient of this replica's part. So gradients and
+    reported loss equal those of a single device, even if weights (such as masked
+    tokens) are spread unevenly.
 
     Args:
         total: Scalar tensor, the weighted sum on this replica.
         weight: Scalar tensor, the sum of the weights on this replica.
 
     Returns:
-        Scalar tensor. Outside of a replica `total / weight`; 0 where all
-        weights are 0.
+        Scalar tensor. Outside of a replica `total / weight`; 0 if all weights are 0.
     """
     mean, means = _global_mean(total, weight), _means.get()
     return mean if means is None else means.take(mean, weight)
@@ -193,7 +191,7 @@ def _global_mean(total, weight):
 
 
 def own_variables(variable: keras.Variable) -> list[Any]:
-    """List the variables behind one of which each replica keeps its own values.
+    """List the replicas' variables behind a variable with values of its own on each.
 
     Args:
         variable: `keras.Variable`.
@@ -211,15 +209,15 @@ def own_variables(variable: keras.Variable) -> list[Any]:
 
 
 def scope_of(model: Model) -> contextlib.AbstractContextManager[Any]:
-    """Give the scope of the strategy that a model was made in.
+    """Give the scope of the strategy in which a model was made.
 
-    `fit()` is most often called outside of it, and so are its callbacks.
+    Usually `fit()` and its callbacks are called outside of it.
 
     Args:
         model: `keras.Model`.
 
     Returns:
-        A context manager, which does nothing where there is no such strategy.
+        A context manager, which does nothing without such a strategy.
     """
     strategy = getattr(model, "distribute_strategy", None)
     return contextlib.nullcontext() if strategy is None else strategy.scope()
@@ -228,24 +226,25 @@ def scope_of(model: Model) -> contextlib.AbstractContextManager[Any]:
 def may_compile_steps(model: Model) -> bool:
     """Tell whether TensorFlow can compile a model's steps by XLA.
 
-    It can't compile what replicas exchange, so not under a strategy.
+    It can't under a strategy of several replicas, since XLA can't compile their
+    communication.
 
     Args:
         model: `keras.Model`.
 
     Returns:
-        `False` under other backends.
+        bool. `False` with other backends.
     """
     with scope_of(model):
         return tf is not None and not tf.distribute.has_strategy()
 
 
 def check_compilation(model: Model, jit_compile: Any) -> None:
-    """Raise a `ValueError` for steps that TensorFlow would crash in.
+    """Raise a `ValueError` for compiled steps in which TensorFlow would crash.
 
     Args:
         model: `keras.Model`.
-        jit_compile: what `compile()` is given.
+        jit_compile: the argument of `compile()`.
     """
     if tf is None or jit_compile is not True:
         return
@@ -253,15 +252,15 @@ def check_compilation(model: Model, jit_compile: Any) -> None:
     if replicas > 1:
         raise ValueError(
             "`jit_compile` must be left out, or `False`, under a strategy of several "
-            "replicas: XLA can't compile what they exchange. Train under JAX for "
-            f"compiled steps on {replicas} devices. Received: True."
+            "replicas, because XLA can't compile their communication. Use the JAX "
+            f"backend for compiled steps on {replicas} devices. Received: True."
         )
 
 
 def is_chief() -> bool:
     """Tell whether this process is the one that writes files.
 
-    Asked of the current strategy: call it in the scope of the model's, `scope_of`.
+    The answer depends on the current strategy, so call it inside of `scope_of(model)`.
 
     Returns:
         `True` except in the second and further workers of a
@@ -277,11 +276,11 @@ def is_chief() -> bool:
 def sum_over_processes(model: Model, values: Sequence[float]) -> list[float]:
     """Sum numbers over the processes that train a model together.
 
-    All of them have to ask, at the same step; none goes on before all have.
+    All processes must call it at the same step. Each waits until all have called.
 
     Args:
         model: `keras.Model`.
-        values: what this process has.
+        values: this process's numbers.
 
     Returns:
         List of floats; `values` themselves in a single process.
@@ -298,7 +297,7 @@ def sum_over_processes(model: Model, values: Sequence[float]) -> list[float]:
     if tf is None or strategy is None or not across_workers(strategy):
         return [*values]
     with strategy.scope():
-        # Each replica has a part, so that the sum over a worker's is its own.
+        # Each replica gets an equal part of the worker's numbers.
         here = (
             strategy.num_replicas_in_sync
             // strategy.cluster_resolver.cluster_spec().num_tasks("worker")

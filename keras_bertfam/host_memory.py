@@ -1,4 +1,4 @@
-"""Memory of the host that a training step frees and the next one needs again."""
+"""Host memory: keep the memory that a training step frees for the next step."""
 
 import ctypes
 import glob
@@ -11,34 +11,34 @@ _ACCELERATORS = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/accel*", "/dev/vfio/[0-9
 
 
 def keep_freed_memory() -> bool:
-    """Make this process keep what it frees, for what it allocates next.
+    """Make this process keep memory that it frees, for later allocations.
 
-    JAX and PyTorch allocate a step's tensors by the C library, which gives those of
-    megabytes back to the system at once. So each step asks for some 100,000 pages anew,
-    which is up to a quarter of its CPU time. Under glibc this is changed for the whole
-    process: it stays as large as it was at its peak. After `import keras_bertfam` it is
-    done under these backends as soon as Keras is imported, as it has no effect once
-    JAX has begun to compute.
+    JAX and PyTorch allocate a step's tensors with the C library. It returns freed
+    blocks of megabytes to the system at once, so each step asks for some 100,000 pages
+    anew. That takes up to a quarter of its CPU time. With glibc this function changes
+    the setting for the whole process, whose memory then stays as large as at its peak.
+    After `import keras_bertfam` it runs as soon as Keras is imported with one of these
+    backends; once JAX has begun to compute it would have no effect.
 
     Nothing is changed
 
-    - under TensorFlow, which keeps its memory itself,
-    - where there is an accelerator, on whose memory a step works,
-    - where a variable of the environment says how to allocate: `GLIBC_TUNABLES`, or
-      any whose name begins with `MALLOC_`. So `MALLOC_TRIM_THRESHOLD_=131072` is the
-      way out.
+    - with TensorFlow, which keeps its memory itself,
+    - with an accelerator, whose own memory holds a step's tensors,
+    - if an environment variable configures allocation: `GLIBC_TUNABLES`, or a name that
+      begins with `MALLOC_`. To switch this off, set `MALLOC_TRIM_THRESHOLD_=131072`.
 
     Returns:
         Whether anything was changed.
     """
-    import keras  # which decides on the backend, so not with `import keras_bertfam`
+    import keras  # it fixes the backend, so it isn't imported with `keras_bertfam`
 
     if keras.backend.backend() not in ("jax", "torch") or not _is_left_to_us():
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:  # another C library than glibc
+    if mallopt is None:  # the C library isn't glibc
         return False
-    # Large blocks from the heap too; one heap, as others are given back when empty.
+    # Take large blocks from the heap too. Use a single heap, since other heaps are
+    # returned when they are empty.
     wanted = {
         _MMAP_MAX: 0,
         _ARENA_MAX: 1,

@@ -1,8 +1,8 @@
-"""Public names that load when they are first used, and registries that are whole then.
+"""Public names that load when they are first used, and registries that load all names.
 
 An `__init__.py` of public names imports them under `if TYPE_CHECKING:`. So type
 checkers, editors and the documentation read ordinary imports. Python skips these, and
-`attach` runs each line when one of its names is asked for.
+`attach` runs each line when one of its names is used.
 """
 
 import importlib
@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 PACKAGE = __name__.partition(".")[0]
-# Python's own parser isn't used, as it fails in two threads at once under 3.11.
+# Python's own parser isn't used: in Python 3.11 it fails in two threads at once.
 _IMPORT = re.compile(
     r"^    from ([\w.]+) import (?:\(([^()]*)\)|([^(\n]+))", re.MULTILINE
 )
@@ -28,9 +28,9 @@ class Namespace(ModuleType):
     _imports: dict[str, tuple[str, str]]
 
     def __getattr__(self, name: str) -> Any:
-        # Looked up in the dict, as it may be asked for before `attach` has set it.
+        # Looked up in the dict, since `attach` may not have set it yet.
         if name not in vars(self).get("_imports", ()):
-            return super().__getattribute__(name)  # which raises the usual error
+            return super().__getattribute__(name)  # raises the usual error
         module, original = self._imports[name]
         if module == self.__name__:
             value: Any = importlib.import_module(f"{module}.{original}")
@@ -44,7 +44,7 @@ class Namespace(ModuleType):
 
 
 def attach(name: str) -> None:
-    """Make the names that a package imports for type checkers load when they are used.
+    """Let a package's names load on first use; its imports for type checkers list them.
 
     Args:
         name: `__name__` of the package, whose source is read.
@@ -58,7 +58,7 @@ def _imports(package):
     _, _, source = _source(package).partition("\nif TYPE_CHECKING:\n")
     for module, several, single in _IMPORT.findall(source):
         for part in re.sub("#.*", "", several or single).split(","):
-            words = part.split()  # a name, or a name, `as` and another
+            words = part.split()  # a name, or a name, `as` and another name
             if words == ["*"]:
                 names = importlib.import_module(module).__all__
                 yield from ((name, (module, name)) for name in names)
@@ -71,12 +71,12 @@ def _source(package):
 
 
 def modules_of_names(name: str) -> dict[str, str]:
-    """Tell which modules a package's public names are of; none is loaded.
+    """Tell the modules of a package's public names, without loading them.
 
-    It is for those below, as `load_all`.
+    Modules that can't import the package use it, as with `load_all`.
 
     Args:
-        name: of a package here, such as `"tasks"`.
+        name: name of a package of the library, such as `"tasks"`.
 
     Returns:
         Dict from public names to names of modules.
@@ -86,11 +86,11 @@ def modules_of_names(name: str) -> dict[str, str]:
 
 
 def load_all() -> None:
-    """Load every public name of the library, by which all that registers itself does.
+    """Load every public name of the library, so that all classes register themselves.
 
-    It is for those below who can't name, and so can't import, what is above them.
+    Lower modules use it, which may not import the modules above them.
     """
-    if getattr(_state, "loading", False):  # one of the modules asks in its turn
+    if getattr(_state, "loading", False):  # called by a module that is being loaded
         return
     _state.loading = True
     try:
@@ -104,24 +104,24 @@ def load_all() -> None:
 
 
 class Registry(MutableMapping[str, Any]):
-    """Classes by names under which they enter when they are defined.
+    """A dict of classes, which enter under their names when they are defined.
 
-    Who reads it finds all of the library's, whichever module was imported first.
+    Reading it loads the library, so it always has all of the library's classes.
     """
 
     def __init__(self) -> None:
         self._entered: dict[str, Any] = {}
 
     def enter(self, name: str, cls: Any) -> Any:
-        """Enter a class, unless another has the name.
+        """Enter a class, unless another class has its name.
 
-        A class that is defined again, as in a notebook, takes the place of the former.
+        A class that is defined again, as in a notebook, replaces its former definition.
 
         Returns:
-            The class that has the name: the given one, or the other.
+            The class that has the name now: the given one, or the other.
         """
         if not cls.__module__.startswith(f"{PACKAGE}."):
-            load_all()  # so that of two of a name it is the user's that is refused
+            load_all()  # if a name comes twice, the user's class is refused
         known = self._entered.get(name, cls)
         if (known.__module__, known.__qualname__) == (cls.__module__, cls.__qualname__):
             known = self._entered[name] = cls

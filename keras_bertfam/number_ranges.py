@@ -1,4 +1,4 @@
-"""Ranges that numbers must be in, and the check that says so."""
+"""Ranges of numbers, and their check."""
 
 import math
 import numbers
@@ -19,10 +19,10 @@ def check_number(name: str, value: Any, least: float, most: float = math.inf) ->
     """Raise a `ValueError` unless a value is a finite number in a range.
 
     Args:
-        name: str, of the argument.
+        name: str, the argument's name.
         value: anything.
-        least, most: the range, both ends included. An int for `least` means that the
-            value must be one.
+        least, most: the range, both ends included. If `least` is an int, the value must
+            be an int too.
     """
     whole = isinstance(least, int)
     kind = numbers.Integral if whole else numbers.Real

@@ -1,9 +1,9 @@
-"""The one reader of JSON and YAML, which may be made to do harm.
+"""The library's reader of JSON and YAML, which is safe for files made to do harm.
 
-Whatever is wrong is a `ValueError` with a sentence: lists in lists in lists, of which
-Python's readers make a `RecursionError`; numbers of thousands of digits; aliases of
-YAML, by which a short text stands for one of any size; pipes in place of files, which
-wait for ever.
+Every fault raises a `ValueError` with a sentence. Among the faults are deeply nested
+lists, for which Python's readers raise a `RecursionError`; numbers of thousands of
+digits; aliases of YAML, by which a short text stands for a huge one; and pipes in place
+of files, which would wait for ever.
 """
 
 import itertools
@@ -15,8 +15,8 @@ from typing import Any
 
 from keras_bertfam.types import Path
 
-_MAX_DEPTH, _MAX_COUNT = 50, 50_000  # Objects and lists: in each other, and in all
-_MAX_DIGITS = 300  # of an integer, so that it is a float as well
+_MAX_DEPTH, _MAX_COUNT = 50, 50_000  # Objects and lists: nested, and in total
+_MAX_DIGITS = 300  # of an integer, so that it can be a float as well
 
 
 class Pairs(list):
@@ -26,21 +26,20 @@ class Pairs(list):
 def parse_json(
     text: str | bytes, pairs: bool = False, many: bool = False, nan: bool = False
 ) -> Any:
-    """Read what a JSON text holds.
+    """Parse a JSON text.
 
     Args:
         text: str, or bytes in UTF-8.
-        pairs: bool. Whether objects are `Pairs`, which their type tells from lists.
-        many: bool. Whether there may be any number of objects and lists.
-        nan: bool. Whether there may be NaN and infinite numbers, which are no JSON.
+        pairs: bool. Whether objects become `Pairs`, a type of its own beside lists.
+        many: bool. Whether any number of objects and lists is allowed.
+        nan: bool. Whether NaN and infinite numbers are allowed, which aren't JSON.
 
     Returns:
-        A value of Python.
+        A Python value.
 
     Raises:
-        ValueError: for what is no JSON, numbers of hundreds of digits, and lists in
-            lists in lists or too many of them: what checks and builds them takes its
-            time.
+        ValueError: for a text that isn't JSON; numbers of hundreds of digits; and
+            deeply nested or too many lists and objects, which would take much time.
     """
     options: dict[str, Any] = {} if nan else {"parse_constant": _refuse}
     try:
@@ -85,17 +84,17 @@ def _refuse(name):
 
 
 def parse_yaml(text: str) -> Any:
-    """Read what a YAML text holds: plain values, lists and mappings.
+    """Parse a YAML text of plain values, lists and mappings.
 
     Args:
         text: str.
 
     Returns:
-        A value of Python.
+        A Python value.
 
     Raises:
-        ValueError: for what is no YAML, or has aliases, tags of classes, numbers of
-            hundreds of digits, or lists in lists in lists.
+        ValueError: for a text that isn't YAML, or has aliases, tags of classes, numbers
+            of hundreds of digits, or deeply nested lists.
     """
     import yaml
 
@@ -117,17 +116,18 @@ def parse_yaml(text: str) -> Any:
 
 
 def parse_json_lines(text: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects that a text of JSON lines has, with where each one is.
+    """Yield the objects of a text of JSON lines, each with its place.
 
     Args:
         text: str. Blank lines are left out.
-        name: str, of the file, for errors.
+        name: str, the file's name, for errors.
 
     Yields:
         Tuples of a place, such as `"a.jsonl, line 3"`, and the object.
 
     Raises:
-        ValueError: for a line that is no object, with its place, and as `parse_json`.
+        ValueError: for a line that isn't an object, and for what `parse_json` refuses.
+            The error has the place.
     """
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -148,10 +148,10 @@ def check_keys(
     """Raise a `ValueError` for an object that lacks a key, or has an unknown one.
 
     Args:
-        place: str, where it is.
+        place: str, the object's place, for the error.
         value: the object.
         needed: keys that it must have.
-        known: all that it may have.
+        known: all keys that it may have.
     """
     missing = [key for key in needed if key not in value]
     if missing:
@@ -170,7 +170,7 @@ def check_regular(path: Path) -> None:
     """Raise a `ValueError` for a folder, a pipe or a device.
 
     Raises:
-        OSError: for nothing.
+        OSError: if there is no such file.
     """
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
@@ -182,8 +182,9 @@ def read_text(path: Path) -> str:
     """Read the text of a file in UTF-8.
 
     Raises:
-        OSError: for a file that isn't there, or can't be read.
-        ValueError: for what is no file, and text that isn't UTF-8, with its line.
+        OSError: for a file that doesn't exist or can't be read.
+        ValueError: for a folder, pipe or device, and for text that isn't UTF-8. The
+            error has the line.
     """
     check_regular(path)
     with open(path, "rb") as file:
@@ -191,14 +192,14 @@ def read_text(path: Path) -> str:
 
 
 def decoded(content: bytes, name: str) -> str:
-    """Give the text of what a file has, without a mark of its byte order.
+    """Decode a file's content, and leave out a byte-order mark.
 
     Args:
         content: bytes in UTF-8.
-        name: str, of the file, for errors.
+        name: str, the file's name, for errors.
 
     Raises:
-        ValueError: for text that isn't UTF-8, with its line.
+        ValueError: for text that isn't UTF-8. The error has the line.
     """
     try:
         return content.decode("utf-8-sig")
@@ -210,10 +211,10 @@ def decoded(content: bytes, name: str) -> str:
 
 
 def read_json(path: Path, many: bool = False, nan: bool = False) -> Any:
-    """Read what a JSON file holds, see `parse_json`.
+    """Read a JSON file, see `parse_json`.
 
     Raises:
-        OSError, ValueError: as `read_text` and `parse_json`, with the path.
+        OSError, ValueError: see `read_text` and `parse_json`. The error has the path.
     """
     text = read_text(path)
     try:
@@ -223,10 +224,10 @@ def read_json(path: Path, many: bool = False, nan: bool = False) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """Read what a YAML file holds, see `parse_yaml`.
+    """Read a YAML file, see `parse_yaml`.
 
     Raises:
-        OSError, ValueError: as `read_text` and `parse_yaml`, with the path.
+        OSError, ValueError: see `read_text` and `parse_yaml`. The error has the path.
     """
     text = read_text(path)
     try:

@@ -1,4 +1,4 @@
-"""What a SavedModel is asked: functions of strings, and of rows of ids."""
+"""Signatures of SavedModels: functions of strings, and of rows of ids."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -12,10 +12,10 @@ from keras_bertfam.types import Model
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """A way to ask a SavedModel.
+    """A signature of a SavedModel.
 
     Attributes:
-        function: from tensors, by their names, to a dict of tensors.
+        function: function of tensors, given by name, to a dict of tensors.
         inputs: dict from names to `tf.TensorSpec`s.
         example: dict from names to values, for a warm-up request.
     """
@@ -26,20 +26,20 @@ class Signature:
 
     def concrete(self) -> Callable[..., Any]:
         """Make the function for `tf.saved_model.save`."""
-        # What runs in graphs has no Python loops: Autograph would only take its time.
+        # The functions have no Python loops on tensors, so AutoGraph isn't needed.
         traced = tf.function(self.function, autograph=False)
         return traced.get_concrete_function(**self.inputs)
 
 
 def strings(name: str, rank: int = 1) -> Any:
-    """Describe an input of strings, every axis dynamic."""
+    """Describe an input of strings, whose axes are all dynamic."""
     return tf.TensorSpec([None] * rank, tf.string, name=name)
 
 
 def without_padding(token_ids: Any, tokenizer: Any) -> Any:
-    """Tell which tokens aren't padding, which is at the end of rows.
+    """Tell which tokens aren't padding; padding is at the ends of rows.
 
-    The token can't tell: GPT-2 pads with one that texts have as well.
+    The id alone doesn't tell: GPT-2 pads with a token that texts have as well.
 
     Args:
         token_ids: int32 tensor `(..., length)`.
@@ -53,17 +53,17 @@ def without_padding(token_ids: Any, tokenizer: Any) -> Any:
 
 
 def positions_of(backbone: Model) -> int | None:
-    """Count the positions that there are, `None` for any number."""
+    """Give a backbone's number of positions; `None` for any number."""
     return getattr(backbone, "max_sequence_length", None)
 
 
 def most_tokens(given: int | None, usual: int, positions: int | None) -> int:
-    """Tell how many tokens of a text are read: those given, else of a row of training.
+    """Give the most tokens of a text that are read: the given number, or the usual.
 
     Args:
-        given: `max_input_tokens` of `export_saved_model`.
-        usual: int, the tokens of such a row.
-        positions: int or `None`, the most that there may be.
+        given: `max_input_tokens` of `export_saved_model`, or `None`.
+        usual: int, the tokens of a row in training.
+        positions: int or `None`, the most tokens that the model can take.
     """
     most = min(usual, positions or usual) if given is None else given
     if type(most) is not int or most < 1 or most > (positions or most):
@@ -83,19 +83,19 @@ def row_signatures(
     max_input_tokens: int | None = None,
     **options: Any,
 ) -> dict[str, Signature]:
-    """Make the signature `token_ids` of a task: rows as its preprocessor makes them.
+    """Make the signature `token_ids` of a task, which takes its preprocessor's rows.
 
-    A task that reads words by their characters has `character_ids` instead.
+    For a task that reads words by their characters the signature is `character_ids`.
 
     Args:
-        model: a task. What its `input_signature()` names is asked for, but for the
-            padding mask, which the padding token or padding characters tell.
-        preprocessor: its preprocessor.
+        model: a task. The signature has the inputs of its `input_signature()`, except
+            the padding mask, which follows from padding ids.
+        preprocessor: the task's preprocessor.
         rows: dict of tensors, an example.
-        name_outputs: from the task's outputs and the padding mask to a dict.
-        max_input_tokens: int or `None`. At how many tokens rows are cut, as long as
-            the preprocessor's by default.
-        **options: others of `export_saved_model`.
+        name_outputs: function of the task's outputs and the padding mask to a dict.
+        max_input_tokens: int or `None`. Rows are cut to this number of tokens; by
+            default to the length of the preprocessor's rows.
+        **options: other options of `export_saved_model`.
 
     Returns:
         Dict from the name to the `Signature`.
@@ -143,10 +143,10 @@ def text_signatures(
 
     Args:
         model: a task.
-        preprocessor: its preprocessor.
-        name_outputs: from the task's outputs to a dict.
-        options: those of `export_saved_model`.
-        pairs: bool. Whether it takes pairs.
+        preprocessor: the task's preprocessor.
+        name_outputs: function of the task's outputs to a dict.
+        options: the options of `export_saved_model`.
+        pairs: bool. Whether the task takes pairs of texts.
 
     Returns:
         Dict from names to `Signature`s.

@@ -1,4 +1,4 @@
-"""How weights are split over devices under JAX: model parallelism, and FSDP."""
+"""Splitting of weights over devices with JAX: model parallelism and FSDP."""
 
 import contextlib
 import math
@@ -14,15 +14,15 @@ from keras_bertfam.types import Model
 
 _BATCH, _MODEL = "batch", "model"
 _COLUMNS, _ROWS, _VECTOR = (None, _MODEL), (_MODEL, None), (_MODEL,)
-# Ends of variables' paths, and how these are split: by the first that fits. Sub-layers
-# begin with a product by columns and end with one by rows, whose parts are summed
-# (Shoeybi et al., 2019, section 3).
+# Patterns for the ends of variables' paths, and ways to split such variables, of which
+# the first possible one is taken. A sub-layer's first product is split by columns and
+# its last by rows, and the parts are summed (Shoeybi et al., 2019, section 3).
 LAYOUTS: dict[str, tuple[tuple[str | None, ...], ...]] = {
     r"(qkv|query|key_value|relative|(gated_)?intermediate)/kernel": (_COLUMNS,),
     r"relative_(key|query)/kernel": (_COLUMNS,),
     r"(qkv|query|key_value|(gated_)?intermediate|relative_query)/bias": (_VECTOR,),
     r"(attention|feed_forward)/output/kernel": (_ROWS,),
-    # Tables by tokens; by width where the vocabulary can't be divided.
+    # Token tables are split by tokens; by width if the vocabulary can't be divided.
     r"token_embedding/embeddings": (_ROWS, _COLUMNS),
     r"token_embedding/reverse_embeddings": (_COLUMNS, _ROWS),
     r"output_bias": (_VECTOR, (None,)),
@@ -30,27 +30,27 @@ LAYOUTS: dict[str, tuple[tuple[str | None, ...], ...]] = {
 
 
 class ModelParallel(keras.distribution.ModelParallel):
-    """`keras.distribution.ModelParallel` that knows how to split a trunk.
+    """`keras.distribution.ModelParallel` with layouts for this library's backbones.
 
-    Token tables, attention and feed-forward of all backbones of this library, and
-    what an optimizer keeps beside each of their weights, are split over the devices
-    of one axis of a mesh; norms, position tables and heads are on each device. Batches
-    are split over the other axis. Losses are those of one device, within float error.
+    The devices of one axis of a mesh share the token tables, attention and feed-forward
+    layers of a backbone, and the optimizer's variables for these weights. Norms,
+    position tables and heads are on each device. Batches are split over the other axis.
+    Losses are the same as on one device, within float error.
 
-    Models have to be made in its scope. JAX only.
+    Make models in its scope. JAX only.
 
     Args:
         device_mesh: `keras.distribution.DeviceMesh` of two axes.
-        model_parallel_dim_name: string. The axis that weights are split over. It has
-            to divide the width of attention, `num_heads * head_dim`, and the
-            `intermediate_dim`, and either the vocabulary or the width of the
-            embeddings. Of these the vocabulary costs less: a larger
-            `vocabulary_size` than the tokenizer's is allowed.
-        auto_shard_dataset: bool. Whether each of several processes takes its rows of
-            the whole batches that it is given, or is given its rows only.
+        model_parallel_dim_name: string. The axis over which weights are split. Its
+            number of devices must divide the width of attention, `num_heads *
+            head_dim`, and the `intermediate_dim`; and either the vocabulary or the
+            width of the embeddings. Splitting the vocabulary costs less; for that
+            `vocabulary_size` may be larger than the tokenizer's.
+        auto_shard_dataset: bool. With several processes: if true, each is given whole
+            batches and takes its rows; if false, each is given only its rows.
 
     Raises:
-        ValueError: if the mesh has other axes; and, when a model is made, for a weight
+        ValueError: if the mesh has other axes; and when a model is made, for a weight
             that can't be divided.
 
     Example:
@@ -76,7 +76,7 @@ class ModelParallel(keras.distribution.ModelParallel):
         if axes is None or len(axes) != 2 or model_parallel_dim_name not in axes:
             raise ValueError(
                 "`device_mesh` must be a `keras.distribution.DeviceMesh` of two axes, "
-                f"of which one is {model_parallel_dim_name!r}. Received: {device_mesh}."
+                f"one of them {model_parallel_dim_name!r}. Received: {device_mesh}."
             )
         (batch,) = (name for name in axes if name != model_parallel_dim_name)
         super().__init__(
@@ -113,24 +113,24 @@ class ModelParallel(keras.distribution.ModelParallel):
 
 @checked
 class FullyShardedData(keras.distribution.ModelParallel):
-    """Data parallelism in which the devices share the weights, too (FSDP, ZeRO).
+    """Data parallelism in which devices also share the weights (FSDP, ZeRO).
 
-    As with `keras.distribution.DataParallel` each device has its rows of a batch. Of
-    each weight, and of what an optimizer keeps beside it, it has a part: XLA gathers a
-    layer's weights where a step needs them, and sums gradients into parts. So memory
-    for weights and optimizer goes down with the number of devices, at the price of
-    sending weights. Losses are those of one device, within float error. Any number of
-    devices reads what is saved.
+    As with `keras.distribution.DataParallel` each device has its rows of a batch. It
+    also holds only a part of each weight and of the optimizer's variables. When a step
+    needs a layer's weights, XLA gathers them; gradients are summed into parts. So the
+    memory for weights and optimizer falls with the number of devices, at the price of
+    sending weights. Losses are the same as on one device, within float error. Saved
+    files can be loaded with any number of devices.
 
-    Models have to be made in its scope. JAX only.
+    Make models in its scope. JAX only.
 
     Args:
         devices: list of names of devices, as `keras.distribution.list_devices` gives
             them, or `None` for all.
-        least_size: int. Weights with fewer values, and those with no axis that the
-            devices divide, are whole on each device. Defaults to 1024.
-        auto_shard_dataset: bool. Whether each of several processes takes its rows of
-            the whole batches that it is given, or is given its rows only.
+        least_size: int. Weights with fewer values are whole on each device, and so are
+            weights without an axis that the number of devices divides. Defaults to
+            1024.
+        auto_shard_dataset: bool. See `ModelParallel`.
 
     Example:
 
@@ -164,7 +164,7 @@ class FullyShardedData(keras.distribution.ModelParallel):
         self, variable: keras.Variable
     ) -> keras.distribution.TensorLayout:
         """Split a variable along its longest axis that the devices divide."""
-        if getattr(variable, "_layout", None) is not None:  # as memory's, by rows
+        if getattr(variable, "_layout", None) is not None:  # such as a memory's
             return super().get_variable_layout(variable)
         shape, (count,) = variable.shape, self.device_mesh.shape
         axes: list[str | None] = [None] * len(shape)
@@ -175,9 +175,9 @@ class FullyShardedData(keras.distribution.ModelParallel):
 
 
 def as_numpy(variable: keras.Variable) -> np.ndarray:
-    """Give the values of a variable, also if parts of it lie in other processes only.
+    """Give the values of a variable, even if other processes hold parts of it.
 
-    All processes must ask for it at the same time.
+    All processes must call it at the same time.
 
     Args:
         variable: `keras.Variable`.
@@ -202,10 +202,10 @@ def _is_spread(variable):
 
 @contextlib.contextmanager
 def gathered(model: Model) -> Iterator[None]:
-    """Have all weights of a model in each process meanwhile, so that it can be saved.
+    """Gather all weights of a model in each process, so that it can be saved.
 
-    All processes must enter it. It does nothing unless weights are split over several
-    processes.
+    All processes must enter this context. It does nothing unless weights are split over
+    several processes.
 
     Args:
         model: `keras.Model`.
@@ -215,7 +215,7 @@ def gathered(model: Model) -> Iterator[None]:
     try:
         for variable in spread:
             whole = as_numpy(variable)
-            variable._layout = None  # by which Keras would split it again
+            variable._layout = None  # with it Keras would split the variable again
             variable.assign(whole)
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The settings of a Transformer as a value: each is named, checked and bounded once."""
+"""The settings of a Transformer as a value, with their checks and ranges."""
 
 import dataclasses
 import math
@@ -29,15 +29,15 @@ def _number(
     of_weights: bool = False,
     most_in_files: float | None = None,
 ) -> Any:
-    """Declare a field that is a number, or `None` if its default is.
+    """Declare a field that is a number, or also `None` if that is its default.
 
     Args:
-        range_: what it may be.
-        default: its default; none for a required field.
-        of_weights: whether it is a size of weights. In a file that nobody vouches for,
-            it can't be more than the longest axis of the weights beside it.
-        most_in_files: what another number in such a file must be less than; `None`
-            for the end of its range.
+        range_: the range of the number.
+        default: the default; a field without one is required.
+        of_weights: whether it is a size of weights. In an untrusted file such a number
+            can't exceed the longest axis of the file's weights.
+        most_in_files: bound for other numbers in untrusted files, which must be below
+            it; `None` for the end of the range.
     """
     most = range_[1] if most_in_files is None else most_in_files
     metadata = {"range": range_, "of_weights": of_weights, "most_in_files": most}
@@ -46,11 +46,11 @@ def _number(
 
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig:
-    """What the layers of a Transformer are made of, checked and complete.
+    """All settings of a Transformer, checked.
 
-    Backbones take these fields as keyword arguments, and keep them as attributes. A
-    new argument of all backbones is a new field here, whose default changes nothing,
-    and the code that reads it.
+    Backbones take these fields as keyword arguments, and have them as attributes. To
+    give all backbones a new argument, add a field here with a default that changes
+    nothing, and the code that reads it.
 
     Attributes:
         vocabulary_size: int. Rows of the token table.
@@ -58,8 +58,8 @@ class TransformerConfig:
         num_heads: int. Must divide `hidden_dim` unless `head_dim` is given.
         hidden_dim: int. Width of the hidden states.
         intermediate_dim: int. Inner width of the feed-forward sub-layers.
-        embedding_dim: int or `None`. Width of the embedding tables; other than
-            `hidden_dim` they are factorised (ALBERT, section 3.1). `None` means
+        embedding_dim: int or `None`. Width of the embedding tables. A width other than
+            `hidden_dim` factorises them (ALBERT, section 3.1). `None` means
             `hidden_dim`.
         head_dim: int or `None`. Width of a head; `None` means
             `hidden_dim // num_heads`.
@@ -70,10 +70,10 @@ class TransformerConfig:
         num_segments: int. Rows of the segment table; 0 for none.
         num_languages: int. Rows of a table of languages, of which each token has one
             (XLM, section 3); 0 for none.
-        share: `"none"`, `"attention"`, `"ffn"` or `"all"`: the sub-layers, each with
-            its norm, that the layers of a group share (ALBERT, section 3.1, table 4).
-        num_groups: int. Groups of consecutive layers that share. Layer `l` belongs to
-            group `l * num_groups // num_layers`.
+        share: `"none"`, `"attention"`, `"ffn"` or `"all"`: the sub-layers, with their
+            norms, that the layers of a group share (ALBERT, section 3.1, table 4).
+        num_groups: int. Number of groups of consecutive layers that share sub-layers.
+            Layer `l` belongs to group `l * num_groups // num_layers`.
         norm_first: bool. Pre-norm blocks with a final norm.
         activation: `"gelu"` (erf), `"gelu_tanh"`, or a Keras activation name.
         dropout: float. Dropout rate of embeddings and sub-layer outputs.
@@ -81,64 +81,67 @@ class TransformerConfig:
             `None` means `dropout`.
         layer_norm_epsilon: float.
         initializer_range: float or `None`. Standard deviation of the initial kernels
-            and tables. `None` is T5's: 1 for tables, and for kernels the inverse root
-            of their inputs.
-        truncated_initializer: bool. Truncate that normal distribution at two standard
-            deviations.
-        uniform_initializer: bool. Draw initial kernels and tables uniformly instead,
-            between `-initializer_range` and `initializer_range`.
-        pooler: bool. Whether there is a dense tanh layer on the first state.
-        causal: bool. Whether tokens attend to those before them and themselves only.
+            and tables. `None` means T5's: 1 for tables, and for kernels the inverse
+            root of their number of inputs.
+        truncated_initializer: bool. Whether the normal distribution is truncated at two
+            standard deviations.
+        uniform_initializer: bool. Whether initial kernels and tables are instead
+            uniform between `-initializer_range` and `initializer_range`.
+        pooler: bool. Whether there is a dense layer with tanh on the first state.
+        causal: bool. Whether tokens attend only to themselves and tokens before them.
         cross_attention: bool. Whether blocks attend to a context as well; for
             `DecoderBackbone`.
         embedding_norm: bool. Whether the sum of the embeddings is normalised.
-        norm: `"layer"`, or for blocks normalised by the root mean square `"rms"`, as in
-            T5, whose states are float32 where others are float16, or `"plain_rms"`.
+        norm: `"layer"`, or a root-mean-square norm: `"rms"`, as in T5, which keeps
+            states in float32 if layers compute in float16; or `"plain_rms"`.
         use_bias: bool. Whether projections and feed-forward have biases.
-        gated: bool. Gated feed-forward, see `FeedForward` (Shazeer, 2020).
-        attention_scale: float or `None`. What scores of attention are multiplied by;
-            `None` means `head_dim ** -0.5`.
+        gated: bool. Whether the feed-forward is gated, see `FeedForward` (Shazeer,
+            2020).
+        attention_scale: float or `None`. The factor of attention scores; `None` means
+            `head_dim ** -0.5`.
         activation_dropout: float or `None`. Dropout rate inside the feed-forward
             sub-layers; `None` means `dropout`.
         output_dropout: float or `None`. Dropout rate on the last states; `None` means
             `dropout`.
-        relative_buckets: int. Rows of a table by relative position that all blocks
-            share: a bias, see `RelativePositionBias` (T5, section 2.1), or, with
-            `disentangled`, vectors; 0 for none.
-        relative_distance: int. Its greatest distance.
-        tie_embeddings: bool. Whether logits are computed by the token table, or by an
-            output table of its own beside it.
-        pruned_heads: for each layer a list of the heads that it lacks, or `None`; see
-            `keras_bertfam.analysis.prune_heads`. Heads keep the numbers they had.
+        relative_buckets: int. Rows of a table by relative position, which all blocks
+            share: a bias, see `RelativePositionBias` (T5, section 2.1), or with
+            `disentangled` a vector for each row. 0 for no table.
+        relative_distance: int. The greatest distance of this table.
+        tie_embeddings: bool. Whether logits are computed with the token table. If not,
+            there is a separate output table.
+        pruned_heads: list with a list of pruned heads for each layer, or `None`; see
+            `keras_bertfam.analysis.prune_heads`. The other heads keep their numbers.
         head_gates: dict of arguments of `HeadGates`, such as
             `penalty`, or `None` for no gates.
         norm_bias: bool. Whether norms have biases.
-        first_norm: bool. Whether pre-norm begins with the first block's attention.
-        rotary_base: float, or two, or `None`. Positions are rotations of queries and
-            keys, of this base, and have no table (Su et al., 2021). Of two, the
-            second is for layers with a window.
-        attention_window: int, or one for each layer. Even number of neighbours that
-            each token attends to, half of them on each side; 0 for all tokens
-            (Longformer, section 3.1). They are a pattern, as `(0, 128, 128)`, that is
-            repeated for as many layers as there are.
-        attention_dilation: int, or one for each layer, or for each layer one for each
-            head, `None` for 1. A head with dilation `d` attends to every `d`-th
-            neighbour, as far as `attention_window // 2 * d`.
-        max_global_tokens: int. Most tokens of a row that attend to all, by projections
-            of their own, and that all attend to (Longformer, section 3.1). 0 for none.
-        disentangled: `"shared"` or `"separate"`: attention has terms of relative
-            positions, see `DisentangledSelfAttention`, whose vectors are projected as
-            tokens are and normalised, or have projections of their own (DeBERTa,
-            section 3.1, and its second version). `None` for no such terms.
-        convolution: int. Odd number of neighbouring tokens whose embeddings are summed
-            up beside the first block (DeBERTa's second version); 0 for none.
-        num_key_value_heads: int or `None`. Heads of keys and values, each of which as
-            many heads of queries share as stand beside each other (Ainslie et al.,
-            2023). Must divide `num_heads`; `None` for one for each head, which is
-            also what as many as `num_heads` become.
+        first_norm: bool. Whether the first block's attention has a norm before it; for
+            pre-norm blocks.
+        rotary_base: float, two floats, or `None`. With a base, queries and keys are
+            rotated by their positions, and there is no position table (Su et al.,
+            2021). The second of two is for layers with a window.
+        attention_window: int, or a sequence of ints by layer. Even number of neighbours
+            that each token attends to, half of them on each side; 0 for all tokens
+            (Longformer, section 3.1). A sequence such as `(0, 128, 128)` is a pattern
+            that repeats over the layers.
+        attention_dilation: int; or a sequence with an int for each layer, or with an
+            int for each head of each layer; `None` for 1. A head with dilation `d`
+            attends to every `d`-th neighbour, up to `attention_window // 2 * d` away.
+        max_global_tokens: int. The most global tokens of a row, 0 for none. They attend
+            to all tokens, by their own projections, and all tokens attend to them
+            (Longformer, section 3.1).
+        disentangled: `"shared"`, `"separate"` or `None`. Adds terms of relative
+            positions to attention, see `DisentangledSelfAttention`. With `"separate"`
+            the vectors of positions have their own projections (DeBERTa, section 3.1).
+            With `"shared"` they are normalised and projected like tokens (its second
+            version). `None` for no such terms.
+        convolution: int. Odd number of neighbouring tokens that a convolution beside
+            the first block covers (DeBERTa's second version); 0 for none.
+        num_key_value_heads: int or `None`. Heads of keys and values. It must divide
+            `num_heads`: neighbouring heads of queries share a head of keys (Ainslie et
+            al., 2023). `None`, or as many as `num_heads`, for one for each head.
 
     Raises:
-        ValueError: for a value that is none of these, and for some that exclude each
+        ValueError: for a value out of its range, and for values that exclude each
             other.
 
     Example:
@@ -247,8 +250,8 @@ class TransformerConfig:
         shares = self.share in ("attention", "all")
         if not self.first_norm and (not self.norm_first or shares):
             raise ValueError(
-                "`first_norm` must be `True` unless norm_first=True and layers share "
-                f"no attention. Received: norm_first={self.norm_first}, "
+                "`first_norm` must be `True` unless norm_first=True and layers don't "
+                f"share attention. Received: norm_first={self.norm_first}, "
                 f"share={self.share!r}."
             )
 
@@ -265,7 +268,7 @@ class TransformerConfig:
             if excluded and getattr(self, name):
                 windows = "" if name == "causal" else "an `attention_window` or "
                 raise ValueError(
-                    f"`{name}` must be {type(getattr(self, name))()} where layers have "
+                    f"`{name}` must be {type(getattr(self, name))()} if layers have "
                     f"{windows}global tokens. Received: {getattr(self, name)!r}."
                 )
         if self.disentangled is not None:
@@ -277,7 +280,7 @@ class TransformerConfig:
             )
         if self.convolution and self.causal:
             raise ValueError(
-                "`convolution` must be 0 with `causal`: it looks ahead. "
+                "`convolution` must be 0 with `causal`, because it looks ahead. "
                 f"Received: convolution={self.convolution}."
             )
         if self.rotary_base and self.head_dim % 2:
@@ -321,9 +324,9 @@ class TransformerConfig:
 
     @classmethod
     def of_part(cls, **settings: Any) -> "TransformerConfig":
-        """Make the config of a layer that was saved alone, by what it knew.
+        """Make the config of a layer that was saved alone, from its own settings.
 
-        Sizes that it has no use for are 1.
+        Sizes that the layer doesn't use are 1.
         """
         width = settings.get("num_heads", 1) * (settings.get("head_dim") or 1)
         sizes = {"hidden_dim": width}
@@ -338,7 +341,7 @@ class TransformerConfig:
         return bool(self.attention_window or self.max_global_tokens)
 
     def heads_of(self, layer: int) -> tuple[int, ...]:
-        """List the heads that a layer has left, by their numbers before pruning."""
+        """List the heads that a layer has left, by their original numbers."""
         return heads_left(self.pruned_heads, layer, self.num_heads)
 
 
@@ -350,7 +353,7 @@ NUMBERS: dict[str, Range] = {
 
 
 def take_settings(arguments: Config) -> tuple[Config, Config]:
-    """Part keyword arguments into the fields of a config and the others.
+    """Split keyword arguments into fields of a config and other arguments.
 
     Args:
         arguments: dict from names to values.
@@ -392,7 +395,7 @@ def check_key_value_heads(num_heads: int, num_key_value_heads: int | None) -> in
 
 
 def heads_left(pruned: PrunedHeads | None, layer: int, count: int) -> tuple[int, ...]:
-    """List the heads of a layer that aren't pruned, of `count` before.
+    """List the heads of a layer that aren't pruned, out of `count`.
 
     Example: `heads_left(((1,), ()), layer=0, count=3)` is `(0, 2)`.
     """
@@ -406,21 +409,21 @@ def checked_pruned_heads(
     num_heads: int,
     num_groups: int | None = None,
 ) -> PrunedHeads | None:
-    """Give pruned heads as tuples, each in order.
+    """Check pruned heads, and give them as sorted tuples.
 
     Args:
-        pruned_heads: for each layer a list of ints, or `None`.
+        pruned_heads: list with a list of ints for each layer, or `None`.
         num_layers: int.
         num_heads: int.
         num_groups: int. Groups of layers that share their attention; `None` means
             `num_layers`.
 
     Returns:
-        A tuple of a tuple for each layer, or `None` if no head is pruned.
+        A tuple with a tuple for each layer, or `None` if no head is pruned.
 
     Raises:
-        ValueError: for another number of layers, heads that there aren't, and layers
-            that share their attention and not the heads.
+        ValueError: for a wrong number of layers, for heads that don't exist, and for
+            layers that share their attention but differ in heads.
     """
     if pruned_heads is None:
         return None
@@ -431,8 +434,8 @@ def checked_pruned_heads(
         or not all(_are_heads(heads, num_heads) for heads in pruned_heads)
     ):
         raise ValueError(
-            f"`pruned_heads` must have for each of {num_layers} layers a list of heads "
-            f"from 0 to {num_heads - 1}. Received: {pruned_heads!r}."
+            f"`pruned_heads` must have a list for each of {num_layers} layers, with "
+            f"heads from 0 to {num_heads - 1}. Received: {pruned_heads!r}."
         )
     found = tuple(tuple(sorted({*heads})) for heads in pruned_heads)
     groups = num_groups or num_layers
@@ -454,16 +457,16 @@ def _are_heads(heads, num_heads):
 
 
 def check_window(window: int) -> int:
-    """Give the window.
+    """Check a window, and return it.
 
     Raises:
-        ValueError: for one that is odd, negative or too long.
+        ValueError: for a window that is odd, negative or too long.
     """
     whole = isinstance(window, int) and not isinstance(window, bool)
     if not whole or window < 0 or window % 2 or window > MOST_WINDOW:
         raise ValueError(
-            "`attention_window` must be even, as both sides see equally far, and from "
-            f"2 to {MOST_WINDOW}; 0 is for all tokens. Received: {window!r}."
+            "`attention_window` must be even, half for each side, and from 2 to "
+            f"{MOST_WINDOW}; 0 means all tokens. Received: {window!r}."
         )
     return window
 
@@ -472,7 +475,8 @@ def as_dilations(dilation: Any, num_heads: int) -> tuple[int, ...]:
     """Give a dilation for each head.
 
     Raises:
-        ValueError: for one that isn't a positive integer, or another number of them.
+        ValueError: for a dilation that isn't a positive integer, or a wrong number of
+            them.
     """
     given = [dilation] * num_heads if isinstance(dilation, int) else dilation
     lists = isinstance(given, (list, tuple)) and len(given) == num_heads
@@ -485,11 +489,11 @@ def as_dilations(dilation: Any, num_heads: int) -> tuple[int, ...]:
 
 
 def _by_layer(name, value, num_layers):
-    """Repeat a pattern of values for as many layers as there are."""
+    """Repeat a pattern of values over the layers."""
     values = value if isinstance(value, (list, tuple)) else [value]
     if not values:
         raise ValueError(
-            f"`{name}` must be one value, or a list of them by layer. "
+            f"`{name}` must be one value, or a list of values by layer. "
             f"Received: {value!r}."
         )
     return [values[layer % len(values)] for layer in range(num_layers)]
@@ -511,14 +515,14 @@ def _checked_dilations(attention_dilation, num_layers, num_heads):
 
 
 def _checked_bases(rotary_base):
-    """Give the bases of layers that see all tokens and of those with a window."""
+    """Give two bases: for layers that see all tokens, and for layers with a window."""
     if rotary_base is None:
         return None
     pair = rotary_base if isinstance(rotary_base, (list, tuple)) else [rotary_base] * 2
     numbers = (isinstance(x, int | float) and not isinstance(x, bool) for x in pair)
     if len(pair) != 2 or not all(numbers) or not all(0 < x < math.inf for x in pair):
         raise ValueError(
-            "`rotary_base` must be a positive number, or two: of layers that see all "
-            f"tokens, and of those with a window. Received: {rotary_base!r}."
+            "`rotary_base` must be a positive number, or two: for layers that see all "
+            f"tokens, and for layers with a window. Received: {rotary_base!r}."
         )
     return float(pair[0]), float(pair[1])

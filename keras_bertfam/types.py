@@ -1,14 +1,14 @@
-"""Names for what the signatures of this package take and give.
+"""Names of types in this package's signatures.
 
-Keras and TensorFlow are untyped: these tell a reader what they can't tell a checker.
+Keras and TensorFlow are untyped. So these names inform readers, but not type checkers.
 """
 
 import os
 from typing import Any, TypeAlias
 
-# A tensor of the current backend, or what `keras.ops` makes one of.
+# A tensor of the current backend, or a value that `keras.ops` turns into one.
 Tensor: TypeAlias = Any
-# Of a tensor: ints, and `None` for an axis of any length.
+# A tensor's shape: ints, and `None` for an axis of any length.
 Shape: TypeAlias = tuple[Any, ...]
 # A `tf.Tensor`, a `tf.RaggedTensor` or a `tf.data.Dataset`, whatever the backend.
 TFTensor: TypeAlias = Any
@@ -22,7 +22,7 @@ Model: TypeAlias = Any
 Initializer: TypeAlias = Any
 Path: TypeAlias = str | os.PathLike[str]
 Config: TypeAlias = dict[str, Any]
-# Shapes of the weights in a file, by their names there.
+# Shapes of a file's weights, by their names in the file.
 Shapes: TypeAlias = dict[str, tuple[int, ...]]
-# The base of mixins of Keras's classes, whose methods and attributes they call.
+# The base of mixins of Keras's classes; mixins use the classes' methods and attributes.
 Mixin: Any = object

@@ -1,4 +1,4 @@
-"""Files that appear as a whole, and are on the disk before what vouches for them."""
+"""Files that appear only when they are complete and safely on the disk."""
 
 import contextlib
 import hashlib
@@ -10,14 +10,14 @@ from keras_bertfam.types import Path
 
 @contextlib.contextmanager
 def written_aside(path: Path) -> Iterator[str]:
-    """Give a path beside `path` to write to, and put the file in its place at the end.
+    """Give a temporary path beside `path` to write to, and move the file at the end.
 
-    After an exception `path` is as it was. The file is on the disk before it has its
-    name, and the name before what is written next: no power failure leaves a file of
-    zeros, or one that tells of another that isn't there.
+    After an exception `path` is unchanged. The file is on the disk before it gets its
+    name, and its name is on the disk before the next write. So a power failure leaves
+    no file of zeros, and no file that refers to a missing one.
 
     Args:
-        path: of the file.
+        path: path of the file.
 
     Returns:
         A context manager that yields the path to write to.
@@ -35,7 +35,7 @@ def written_aside(path: Path) -> Iterator[str]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text in UTF-8 to a file, which has the old one or the new one."""
+    """Write a text to a file in UTF-8; at any time the file has the old or new text."""
     with written_aside(path) as part, open(part, "w", encoding="utf-8") as file:
         file.write(text)
 
@@ -46,7 +46,7 @@ def flush(path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError:
-        if not os.path.isdir(path):  # some systems can't do it for folders
+        if not os.path.isdir(path):  # some systems can't flush folders
             raise
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Prepared corpora: text made into shards of token ids once, to be read at random."""
+"""Prepared corpora: text is tokenized once into shards, which are read at random."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Batches of a prepared corpus: which rows make them, and what these hold."""
+"""Batches of a prepared corpus: the numbers of their rows, and the rows' content."""
 
 import dataclasses
 import functools
@@ -12,27 +12,29 @@ from keras_bertfam.corpora.permutation import permuted
 from keras_bertfam.corpora.row_kinds import RowKind, Sharing
 from keras_bertfam.corpora.row_reader import ENDS, STARTS, RowReader
 
-# Where rows continue those of the batch before: most batches until they go elsewhere.
+# For rows that continue from batch to batch: after so many batches at most, a row goes
+# to another place of the corpus.
 _STEPS = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class BatchSource:
-    """The batches of a corpus, each a function of seed, pass and batch alone.
+    """The batches of a corpus; each depends on seed, pass and batch number alone.
 
-    Batch `k` of a pass has the rows that a permutation, a function of seed and pass,
-    puts at `k * batch_size` and after. Nothing is held or gone through to find them.
+    A permutation of all rows depends on seed and pass. Batch `k` has the rows at places
+    `k * batch_size` to `(k + 1) * batch_size - 1` of it. They are computed, so no other
+    batch has to be read first, and no list of rows is held in memory.
 
     Args:
-        folder: of the corpus.
-        kind: `RowKind`. Each row of `"windows"` goes on, for some batches, where that
-            row of the batch before was.
+        folder: path of the corpus.
+        kind: `RowKind`. With `"windows"`, row `i` of a batch continues row `i` of the
+            batch before, for up to 64 batches.
         batch_size: int.
         seed: int.
         pad_token_id: int.
         shuffled: bool.
         drop_remainder: bool. Whether the last batch is left out if it isn't full.
-        slices: int. In how many parts a batch is read.
+        slices: int. Number of parts in which a batch is read.
         partners: bool. Whether each row comes with a random one of another document.
         both_directions: bool. Whether half of the windows are read backwards.
         cache: see `RowIndex`.
@@ -56,13 +58,13 @@ class BatchSource:
 
     @functools.cached_property
     def reader(self) -> RowReader:
-        """RowReader: what reads rows."""
+        """RowReader: the reader of rows."""
         return RowReader(
             self.folder, self.kind, self.pad_token_id, self.manifest, self.cache
         )
 
     def to_json(self) -> str:
-        """Write all but the manifest, for `from_json` in another process."""
+        """Write all fields but the manifest, for `from_json` in another process."""
         fields = {**vars(self), "kind": dataclasses.asdict(self.kind)}
         names = [field.name for field in dataclasses.fields(self)]
         names.remove("manifest")
@@ -83,10 +85,10 @@ class BatchSource:
 
     @functools.cached_property
     def batches(self) -> int:
-        """int: the batches of a pass.
+        """int: number of batches in a pass.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: if the corpus is too small for one batch.
         """
         count = self.reader.index.count
         if self.kind.kind == "windows":
@@ -113,11 +115,11 @@ class BatchSource:
             part: int in [0, `slices`).
 
         Returns:
-            What `RowReader.read` gives; with `partners`, the same of these as
-            `other_...`. Where rows are shared, that of their sequences, and `row`,
-            int32 `(sequences,)`: the row of each. For windows `token_ids`,
-            `starts_sentence`, bool of their shape, and `continues` and
-            `reversed_rows`, bool `(rows,)`.
+            The dict of `RowReader.read`. With `partners`, it has the same for the
+            partners, under `other_...`. If sequences share rows, the dict is of
+            sequences, and has `row`, int32 `(sequences,)`: the row of each. For windows
+            it has `token_ids`; `starts_sentence`, bool of the same shape; and
+            `continues` and `reversed_rows`, bool `(rows,)`.
 
         Raises:
             OSError, ValueError: as `RowReader.read`.
@@ -159,16 +161,22 @@ class BatchSource:
 
     @functools.cached_property
     def _turns(self):
-        """int: how often a stream continues elsewhere in the corpus."""
+        """int: number of places in the corpus where a stream reads during a pass."""
         return -(-(self.reader.index.count // self._streams) // _STEPS)
 
     @functools.cached_property
     def _steps(self):
-        """int: for how many batches a stream stays in one place."""
+        """int: number of batches that a stream reads in one place."""
         return self.reader.index.count // self._streams // max(self._turns, 1)
 
     def _windows(self, epoch, batch, part):
-        """Find the windows of a slice of a batch, and those before them, if any."""
+        """Find the windows of a slice of a batch, and the windows read before them.
+
+        Both are the same windows in the first batch of a place.
+        """
+        # Ten windows, two streams, not shuffled: each stream has a place of 5 windows.
+        # Batch 3 has windows [3, 8], after [2, 7]. With `both_directions` and two more
+        # rows, these read from the end of each place: [3, 8, 1, 6], after [2, 7, 2, 7].
         turn, step = divmod(batch, self._steps)
         size = self._streams // self.slices
         places = turn * self._streams + part * size + np.arange(size)

@@ -17,10 +17,10 @@ from keras_bertfam.version import __version__
 from keras_bertfam.whole_files import write_text
 
 FILE = "manifest.json"
-TOKENIZER = "tokenizer"  # the preset beside it
+TOKENIZER = "tokenizer"  # folder of the tokenizer's preset
 FORMAT = 1
 _FILE_NAME = re.compile(r"tokens-\d{5,}-of-\d{5,}\.(array_record|tfrecord)")
-# What of a tokenizer's config makes no ids.
+# Entries of a tokenizer's config that don't change ids.
 _UNRELATED = {"config_file", "dtype", "name", "sequence_length", "trainable"}
 
 
@@ -28,14 +28,14 @@ class Shard(NamedTuple):
     """The entry of a shard in a manifest.
 
     Attributes:
-        file: name of the file with its tokens.
-        documents: int.
+        file: name of the file with the shard's tokens.
+        documents: int. Number of documents, like the next three.
         sentences: int.
         tokens: int.
         records: int.
-        bytes: int. The size of the file.
-        sha256: hexadecimal, of the file.
-        lengths_sha256: the same, of the file with its lengths.
+        bytes: int. Size of the file.
+        sha256: str. SHA-256 of the file, in hexadecimal.
+        lengths_sha256: str. The same of the file with the lengths.
 
     Example:
 
@@ -58,7 +58,7 @@ class Shard(NamedTuple):
 
     @property
     def lengths_file(self) -> str:
-        """Name of the file with its lengths."""
+        """str: name of the file with the shard's lengths."""
         stem = self.file.removeprefix("tokens").partition(".")[0]
         return f"lengths{stem}.npz"
 
@@ -68,15 +68,15 @@ class Manifest:
     """The content of a prepared corpus.
 
     Args:
-        tokenizer: dict of `digest`, see `tokenizer_digest`, `class_name` and
-            `vocabulary_size`.
-        dtype: `"uint16"` or `"uint32"`, that of ids in records.
+        tokenizer: dict of `digest`, `class_name` and `vocabulary_size`; see
+            `describe_tokenizer`.
+        dtype: `"uint16"` or `"uint32"`. Dtype of ids in records.
         shards: list of `Shard`.
         filters: list of dicts of `name`, `arguments` and `dropped`, the number of
-            documents.
+            documents that the filter dropped.
         sources: list of dicts of `name` and `bytes`.
-        settings: dict of the other arguments that the corpus was prepared by.
-        version: the package's that wrote it.
+        settings: dict of the other arguments with which the corpus was prepared.
+        version: str. Version of the package that wrote the manifest.
 
     Example:
 
@@ -116,8 +116,8 @@ class Manifest:
         path = os.path.join(folder, FILE)
         if not os.path.isdir(folder):
             raise FileNotFoundError(
-                "`folder` must be that of a prepared corpus, which `python -m "
-                f"keras_bertfam prepare` writes. Received: {folder!r}."
+                "`folder` must be the folder of a prepared corpus; `python -m "
+                f"keras_bertfam prepare` writes one. Received: {folder!r}."
             )
         try:
             content = read_json(path, many=True)
@@ -164,7 +164,7 @@ class Manifest:
             raise ValueError(f"counts={counts}, and {self.counts} in shards.")
 
     def write(self, folder: Path) -> None:
-        """Write it to a folder, as a whole."""
+        """Write the manifest to a folder, in one operation."""
         content = {"format": FORMAT, "version": self.version, "counts": self.counts}
         for name in ("tokenizer", "dtype", "filters", "sources", "settings"):
             content[name] = getattr(self, name)
@@ -181,7 +181,7 @@ class Manifest:
             tokenizer: a tokenizer layer.
 
         Raises:
-            ValueError: for another tokenizer than that the corpus was prepared with.
+            ValueError: if the corpus was prepared with another tokenizer.
         """
         received = describe_tokenizer(tokenizer)
         if received["digest"] != self.tokenizer["digest"]:
@@ -192,7 +192,7 @@ class Manifest:
 
 
 def ids_dtype(vocabulary_size: int) -> np.dtype:
-    """Choose the dtype of ids in records: the smaller of two that holds all."""
+    """Choose the dtype of ids in records: uint16 up to 65536 ids, or uint32."""
     return np.dtype("uint16" if vocabulary_size <= 1 << 16 else "uint32")
 
 
@@ -206,16 +206,15 @@ def describe_tokenizer(tokenizer: Tokenizer) -> Config:
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:
-    """Compute a digest of all that ids depend on: class, config, vocabulary.
+    """Compute a digest of what ids depend on: class, config and vocabulary.
 
     Args:
         tokenizer: a tokenizer layer with its vocabulary.
 
     Returns:
-        Str, the SHA-256 in hexadecimal. A tokenizer that was saved and loaded has
-        the same.
+        Str, the SHA-256 in hexadecimal. It stays the same after saving and loading.
     """
-    import keras  # commands check a folder without it
+    import keras  # imported here: commands check a folder without Keras
 
     config = {k: v for k, v in tokenizer.get_config().items() if k not in _UNRELATED}
     name = keras.saving.get_registered_name(type(tokenizer))
@@ -225,7 +224,7 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
         for name in sorted(os.listdir(folder)):
             with open(os.path.join(folder, name), "rb") as file:
                 content = file.read()
-            if name.endswith(".json"):  # a table, in whatever order
+            if name.endswith(".json"):  # a table, whose order means nothing
                 content = _canonical(json.loads(content))
             digest.update(_canonical([name, len(content)]) + content)
     return digest.hexdigest()
@@ -237,7 +236,7 @@ def _canonical(value: Any) -> bytes:
 
 
 def check_output(output: str) -> None:
-    """Raise a `ValueError` for what isn't a new or an empty folder."""
+    """Raise a `ValueError` unless a path is new or an empty folder."""
     if os.path.lexists(output) and (not os.path.isdir(output) or os.listdir(output)):
         raise ValueError(
             "`output` must be a folder that is new or empty: a prepared corpus isn't "

@@ -1,4 +1,4 @@
-"""Batches of several prepared corpora, of which small ones are read more often."""
+"""Batches of several prepared corpora; each corpus has its own number of repeats."""
 
 import dataclasses
 import functools
@@ -13,19 +13,20 @@ from keras_bertfam.corpora.row_kinds import RowKind
 
 @dataclasses.dataclass(frozen=True)
 class MixedSource:
-    """The batches of several corpora, each a function of seed, pass and batch alone.
+    """Mixed batches of corpora; each depends on seed, pass and batch number alone.
 
-    A pass has the same number of each corpus's rows, in random order. They are the next
-    of a random order of that corpus, which begins anew when all its rows were there.
-    Which rows make a batch is found without going through those before, as in
-    `BatchSource`.
+    Each corpus has a random order of its rows. A pass takes the next rows of each
+    order, as many as in any other pass, and mixes the corpora at random. After the last
+    row of a corpus a new order begins. Rows are computed, as in `BatchSource`, so no
+    other batch has to be read first.
 
     Args:
         sources: tuple of `BatchSource`, which differ in their corpora only.
-        repeats: tuple of floats: how often a pass has each row of a corpus.
+        repeats: tuple of floats. How often a pass reads each corpus: 2 is twice, 0.5 is
+            half of its rows.
 
     Raises:
-        ValueError: for rows that go on from batch to batch.
+        ValueError: for rows that continue from batch to batch.
     """
 
     sources: tuple[BatchSource, ...]
@@ -40,17 +41,17 @@ class MixedSource:
 
     @property
     def kind(self) -> RowKind:
-        """RowKind: that of all."""
+        """RowKind: the kind of rows, the same for all corpora."""
         return self.sources[0].kind
 
     @property
     def batch_size(self) -> int:
-        """int: the rows of a batch."""
+        """int: number of rows in a batch."""
         return self.sources[0].batch_size
 
     @property
     def slices(self) -> int:
-        """int: in how many parts a batch is read."""
+        """int: number of parts in which a batch is read."""
         return self.sources[0].slices
 
     @property
@@ -79,7 +80,7 @@ class MixedSource:
 
     @functools.cached_property
     def _sizes(self):
-        """int64 array: the rows of each corpus."""
+        """int64 array: number of rows in each corpus."""
         sizes = [source.reader.index.count for source in self.sources]
         for source, size in zip(self.sources, sizes, strict=True):
             if not size:
@@ -91,15 +92,15 @@ class MixedSource:
 
     @functools.cached_property
     def counts(self) -> np.ndarray:
-        """int64 array: how many rows of each corpus a pass has."""
+        """int64 array: number of rows that a pass takes from each corpus."""
         return np.maximum(1, np.round(self._sizes * self.repeats)).astype(np.int64)
 
     @functools.cached_property
     def batches(self) -> int:
-        """int: the batches of a pass.
+        """int: number of batches in a pass.
 
         Raises:
-            ValueError: if there is none, or a corpus has no row.
+            ValueError: if there are too few rows for one batch, or a corpus has none.
         """
         count = int(self.counts.sum())
         rest = 0 if self.drop_remainder else self.batch_size - 1
@@ -124,8 +125,12 @@ class MixedSource:
             part: int in [0, `slices`).
 
         Returns:
-            Three int64 arrays `(rows,)`: which corpus, which pass over it, which row.
+            Three int64 arrays `(rows,)`: the number of the corpus, of the pass over
+            this corpus, and of the row in it.
         """
+        # Corpora of 4 and 10 rows, with repeats 2 and 0.5: 8 and 5 rows a pass. If
+        # `drawn` has 9, this is place 1 of corpus 1. In epoch 3 it is its place
+        # 1 + 3 * 5 = 16: place 6 of pass 1 over its 10 rows.
         seed = self.sources[0].seed
         ends = np.cumsum(self.counts)
         size = self.batch_size // self.slices

@@ -1,4 +1,4 @@
-"""Permutations of any size that are computed, not held."""
+"""Permutations of any size, computed number by number without a table."""
 
 import numpy as np
 
@@ -8,19 +8,22 @@ _FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 def permuted(numbers: np.ndarray, count: int, *seed: int) -> np.ndarray:
-    """Compute where a random permutation of `range(count)` takes numbers.
+    """Apply a random permutation of `range(count)` to numbers.
 
-    A Feistel network permutes a power of four that is at least `count`; what comes out
-    too large goes through it again until it isn't. Memory and time depend on how many
-    numbers are asked for alone.
+    For example, `permuted(np.arange(5), 5, 1)` is `[2, 4, 3, 1, 0]`.
+
+    A Feistel network permutes the numbers below a power of four that is at least
+    `count`. A result of `count` or more goes through the network again until it is
+    smaller. Memory and time depend only on the size of `numbers`.
 
     Args:
         numbers: int array, each in [0, `count`).
         count: int.
-        *seed: ints. Which permutation it is.
+        *seed: ints. They choose the permutation.
 
     Returns:
-        An int64 array of the shape of `numbers`, of as many different ones.
+        An int64 array of the shape of `numbers`. Different numbers give different
+        results.
 
     Example:
 
@@ -45,7 +48,7 @@ def permuted(numbers: np.ndarray, count: int, *seed: int) -> np.ndarray:
 
 
 def _through(values, half, keys):
-    """Apply a Feistel network over `2 * half` bits."""
+    """Apply a Feistel network to numbers of `2 * half` bits."""
     mask = (np.uint64(1) << half) - np.uint64(1)
     left, right = values >> half, values & mask
     for key in keys:
@@ -54,7 +57,7 @@ def _through(values, half, keys):
 
 
 def hashed(values: np.ndarray) -> np.ndarray:
-    """Hash a uint64 array by SplitMix64, to numbers that look random."""
+    """Hash a uint64 array by SplitMix64; the results look random."""
     values = values + _GOLDEN
     values = (values ^ (values >> np.uint64(30))) * _FACTORS[0]
     values = (values ^ (values >> np.uint64(27))) * _FACTORS[1]
@@ -64,7 +67,9 @@ def hashed(values: np.ndarray) -> np.ndarray:
 def uniform_below(
     limits: np.ndarray | int, numbers: np.ndarray, *seed: int
 ) -> np.ndarray:
-    """Compute ints in [0, `limits`) that look random, of numbers and a seed.
+    """Compute ints in [0, `limits`) that look random, from numbers and a seed.
+
+    For example, `uniform_below(10, np.arange(4), 0)` is `[7, 5, 6, 9]`.
 
     Args:
         limits: int array of the shape of `numbers`, or int. At least 1.

@@ -1,4 +1,4 @@
-"""Which rows a shard has, and which sequences share one: by their lengths alone."""
+"""The rows of a shard, and the sequences that share a row, from lengths alone."""
 
 import bisect
 import dataclasses
@@ -12,13 +12,13 @@ from keras_bertfam.corpora.permutation import uniform_below
 
 @dataclasses.dataclass(frozen=True)
 class Sharing:
-    """The room that a row has, and that sequences take of it.
+    """The room of a row, and the room that each sequence takes.
 
     Args:
-        room: int. What a row has, such as its tokens.
-        costs: tuple of ints. What a sequence takes by its tokens, from none on; a
-            longer one takes the last. Each in [1, `room`].
-        single_costs: the same of those of one sentence, or `None` for `costs`.
+        room: int. The room of a row, such as its number of tokens.
+        costs: tuple of ints in [1, `room`]. `costs[n]` is the room that a sequence of
+            `n` tokens takes. Longer sequences take the last of them.
+        single_costs: the same for sequences of one sentence, or `None` for `costs`.
         most: int or `None`. The most sequences in a row. Defaults to `None`.
     """
 
@@ -29,16 +29,19 @@ class Sharing:
 
     @property
     def name(self) -> str:
-        """What names the files of an index."""
+        """str: a part of the names of index files."""
         digest = zlib.crc32(repr((self.costs, self.single_costs)).encode())
         return f"shared-{self.room}-{self.most or 0}-{digest:08x}"
 
     def costs_of(self, lengths: np.ndarray, single: np.ndarray) -> np.ndarray:
         """Compute the room that sequences take.
 
+        For example, with `costs=(1, 2, 2, 4)` sequences of 1, 3 and 9 tokens take 2, 4
+        and 4.
+
         Args:
-            lengths: int array `(sequences,)`. Their tokens.
-            single: bool array of that shape: which are of one sentence.
+            lengths: int array `(sequences,)`. Number of tokens of each.
+            single: bool array `(sequences,)`. Whether each has one sentence.
         """
         costs = np.array(self.costs)
         alone = costs if self.single_costs is None else np.array(self.single_costs)
@@ -50,8 +53,8 @@ class SharedRows(NamedTuple):
     """The sequences of each row.
 
     Attributes:
-        sequences: int64 array `(sequences,)`: their numbers, row after row.
-        ends: int64 array `(rows,)`: how many there are up to the end of each row.
+        sequences: int64 array `(sequences,)`: numbers of the sequences, row after row.
+        ends: int64 array `(rows,)`. Row `i` has `sequences[ends[i - 1]:ends[i]]`.
     """
 
     sequences: np.ndarray
@@ -59,11 +62,15 @@ class SharedRows(NamedTuple):
 
 
 def share_rows(costs: np.ndarray, room: int, most: int | None = None) -> SharedRows:
-    """Pack sequences into rows, best fit, the longest first.
+    """Pack sequences into rows: best fit, the longest sequences first.
 
-    Sequences of one length are as good as each other, and so are rows with one room
-    left. So all of a length are put at once into rows of the least room that will do,
-    and time hardly depends on how many there are.
+    For example, costs 5, 3, 4, 2 and 6 with a room of 8 give three rows: sequences 0
+    and 1, sequence 2, and sequences 3 and 4. `sequences` is `[0, 1, 2, 3, 4]`, and
+    `ends` is `[2, 3, 5]`.
+
+    All sequences of one cost are placed at once, in the rows with the least room that
+    is enough. So time depends on the number of different costs, and hardly on the
+    number of sequences.
 
     Args:
         costs: int array `(sequences,)`, each in [1, `room`].
@@ -71,8 +78,8 @@ def share_rows(costs: np.ndarray, room: int, most: int | None = None) -> SharedR
         most: int or `None`. The most sequences in a row.
 
     Returns:
-        `SharedRows`. Rows are in the order of their first sequences, which are in the
-        order in which they came.
+        `SharedRows`. Rows are ordered by their first sequences, and the sequences of a
+        row by their numbers.
 
     References: [Krell et al., 2021](https://arxiv.org/abs/2107.02027), section 3.1.
     """
@@ -99,11 +106,11 @@ class _Rows:
         self._whole = room
         self._most = most
         self._taken = np.zeros(count, np.int64)  # sequences of each row
-        self._rooms: list[int] = []  # ascending: those that there are rows with
+        self._rooms: list[int] = []  # keys of `_rows`, ascending
         self._rows: dict[int, list[np.ndarray]] = {}
 
     def take(self, size, count):
-        """Take the rows of `count` sequences of a size."""
+        """Choose rows for `count` sequences of a size; give the row of each."""
         taken = []
         while count:
             place = bisect.bisect_left(self._rooms, size)
@@ -139,9 +146,9 @@ class _Rows:
         self._rows[room].append(rows)
 
 
-# Of a segment, text of more than so many rows is left out, which would be cut off.
+# A segment is read up to the length of so many rows; the rest would be cut off anyway.
 _LONGEST = 2
-# What an index holds of each row: for rows within a document the second.
+# The columns of an index; the second tuple is for rows within a document.
 COLUMNS = ("record", "offset", "length", "records")
 SEGMENT_COLUMNS = (*COLUMNS, "target", "first", "siblings")
 
@@ -151,21 +158,23 @@ class RowKind:
     """A way of cutting documents into rows.
 
     Args:
-        kind: `"full"` (sentences, and cut ones, that fit, across documents), `"doc"`
-            (the same within a document), `"stream"` (cut anywhere), `"windows"` (the
-            same, each `advance` tokens after the one before), `"pieces"` (documents,
-            cut where they are longer), `"segments"` (sentences of a document that
-            reach a target) or `"sentences"` (two of a document).
+        kind: `"full"` (as many sentences as fit, across documents; longer sentences are
+            cut), `"doc"` (the same within a document), `"stream"` (text cut every
+            `length` tokens), `"windows"` (text of `length` tokens, every `advance`
+            tokens), `"pieces"` (documents; longer ones are cut), `"segments"`
+            (sentences of a document until their tokens reach a target) or
+            `"sentences"` (two sentences of a document).
         length: int. Tokens of a row, without special tokens.
         separator: int or `None`. The id after each document of `"stream"` and
-            `"windows"`, and between those of a row of `"full"`.
-        advance: int.
-        short_rate: float. Share of the documents (`"segments"`) whose target isn't
-            `length` but uniform in [`shortest`, `length`].
-        shortest: int.
-        short_rows: bool. Whether that is drawn for each row, not each document.
-        sharing: `Sharing`, or `None`. With it, these aren't rows but sequences, of
-            which a row has as many as it has room for.
+            `"windows"`, and between documents in a row of `"full"`.
+        advance: int. Distance of the first tokens of two `"windows"`.
+        short_rate: float. Share of documents with a short target, for `"segments"`. A
+            short target is uniform in [`shortest`, `length`]; others are `length`.
+        shortest: int. The smallest short target.
+        short_rows: bool. Whether targets are drawn for each row. By default they are
+            drawn for each document.
+        sharing: `Sharing`, or `None`. With it, documents are cut into sequences in this
+            way, and a row has as many sequences as it has room for.
     """
 
     kind: str
@@ -179,7 +188,7 @@ class RowKind:
 
     @property
     def name(self) -> str:
-        """str: what names the files of an index, equal for equal rows."""
+        """str: the name of the index files; equal rows have equal names."""
         fields = {**vars(self), "separator": self.separator is not None}
         sharing = fields.pop("sharing")
         kind, length, *others = fields.values()
@@ -199,7 +208,7 @@ class RowKind:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """tuple: what an index has of each row."""
+        """tuple: the columns of an index."""
         return SEGMENT_COLUMNS if self.in_documents else COLUMNS
 
 
@@ -208,9 +217,9 @@ class ShardRows(NamedTuple):
 
     Attributes:
         rows: uint32 array `(rows, columns)`.
-        closing: uint8 array `(records,)`: 1 where a record is a document's last, 2
-            more where a separator comes after it.
-        shared: `SharedRows`, where `rows` are sequences that share rows, or `None`.
+        closing: uint8 array `(records,)`: 1 if a record is a document's last one, plus
+            2 if a separator follows it.
+        shared: `SharedRows` if `rows` has sequences that share rows, or `None`.
     """
 
     rows: np.ndarray
@@ -225,13 +234,13 @@ def rows_of_shard(
 
     Args:
         kind: `RowKind`.
-        lengths: what `read_lengths` gives.
-        number: int. Of the shard, for what is drawn.
+        lengths: dict of `read_lengths`.
+        number: int. Number of the shard; random draws depend on it.
     """
     sentences, documents, records = (
         lengths[name].astype(np.int64) for name in ("sentences", "documents", "records")
     )
-    ends = np.cumsum(documents)  # the sentence after each document's last
+    ends = np.cumsum(documents)  # the first sentence after each document
     record_ends = np.cumsum(records)
     closing = np.isin(record_ends, ends).astype(np.uint8)
     separators = np.zeros(len(sentences), np.int64)
@@ -270,11 +279,13 @@ def rows_of_shard(
 
 
 def _bounds(lengths):
-    """Sum lengths up to where each begins, and the last ends."""
+    """Give the begin of each length, and the end: lengths 3, 2 give `[0, 3, 5]`."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
 def _windows(kind, total):
+    # Ten tokens, of length 4: a stream begins at [0, 4, 8] and ends at [4, 8, 10].
+    # Windows with `advance=2` begin at [0, 2, 4, 6] and end at [4, 6, 8, 10].
     if kind.kind == "windows":
         begins = np.arange(0, max(total - kind.length + 1, 0), kind.advance)
     else:
@@ -283,7 +294,8 @@ def _windows(kind, total):
 
 
 def _pieces(kind, documents):
-    """Cut documents, of which the bounds are given, where they are longer."""
+    """Cut documents that are longer than a row; `documents` has their bounds."""
+    # Bounds [0, 6, 9], of length 4: begins are [0, 4, 6], ends are [4, 6, 9].
     sizes = np.diff(documents)
     counts = -(-sizes // kind.length)
     whole = np.repeat(np.arange(len(sizes)), counts)
@@ -293,7 +305,9 @@ def _pieces(kind, documents):
 
 
 def _blocks(kind, sentences, separators, documents):
-    """Bound units that fit: sentences, pieces of long ones, and separators."""
+    """Fill rows with units that fit: sentences, pieces of long ones, separators."""
+    # Two documents have sentences of 5, 4 and of 10, 3 tokens; a row has 8. Units are
+    # [5, 4, 8, 2, 3]. Rows begin at [0, 5, 9, 17] and end at [5, 9, 17, 22].
     counts = -(-sentences // kind.length)
     whole = np.repeat(np.arange(len(sentences)), counts)
     piece = np.arange(len(whole)) - np.repeat(_bounds(counts)[:-1], counts)
@@ -337,7 +351,11 @@ def _segments(kind, bounds, documents, ends, number):
 
 
 def _follow_pointers(following):
-    """Return 0, what follows it, what follows that, and so on; by doubling."""
+    """Return the chain from 0: `[2, 3, 4, 4, 5]` gives `[0, 2, 4]`.
+
+    After `i` the chain has `following[i]`, and it ends before `len(following)`. Each
+    step doubles its known part.
+    """
     count = len(following)
     if not count:
         return np.zeros(0, np.int64)

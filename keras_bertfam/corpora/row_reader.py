@@ -1,4 +1,4 @@
-"""Rows of a prepared corpus as arrays, read by their numbers, and the index of them."""
+"""Rows of a prepared corpus as arrays, read by their numbers, and the rows' index."""
 
 import collections
 import contextlib
@@ -24,23 +24,24 @@ _INDEX_FOLDER = "rows"
 class RowIndex:
     """Rows of a prepared corpus by their numbers, from 0, shard after shard.
 
-    An index is made of the lengths of sentences once, and kept in files beside the
-    corpus: the table of its rows, which is mapped into memory. Files are compared with
-    their digests when they are opened, and made anew if they differ.
+    An index is a table of rows. It is computed once, from the lengths of sentences, and
+    kept in files beside the corpus, which are mapped into memory. When the files are
+    opened, they are compared with their digests. If they differ, they are made anew.
 
-    Where rows are shared, each has several sequences, which have numbers of their own;
-    else a row is the sequence of its number.
+    If sequences share rows, a row has several sequences, and sequences have their own
+    numbers. Otherwise row `n` is sequence `n`.
 
     Args:
         folder: path of the corpus.
         kind: `RowKind`.
         manifest: `Manifest` of the corpus, if it has been read.
-        cache: path of the folder of indexes. Defaults to `rows` in that of the corpus.
+        cache: path of the folder of indexes. Defaults to `rows` in the corpus's folder.
 
     Attributes:
-        count: int. How many rows there are.
-        bounds: int64 array `(shards + 1,)`: the number of each shard's first row.
-        sequence_bounds: int64 array `(shards + 1,)`: that of its first sequence.
+        count: int. Number of rows.
+        bounds: int64 array `(shards + 1,)`: the number of each shard's first row, and
+            `count`.
+        sequence_bounds: int64 array `(shards + 1,)`: the same for sequences.
 
     Raises:
         OSError: if the index isn't there and can't be written.
@@ -75,11 +76,11 @@ class RowIndex:
         """Find the sequences of rows.
 
         Args:
-            numbers: int array `(rows,)`. Of rows.
+            numbers: int array `(rows,)`. Numbers of rows.
 
         Returns:
-            The numbers of their sequences, and for each which of the rows it is in,
-            from 0, ascending: int64 `(sequences,)`.
+            Two int64 arrays `(sequences,)`: the numbers of the sequences, and the place
+            of each sequence's row in `numbers`, ascending.
         """
         if self.kind.sharing is None:
             return numbers, np.arange(len(numbers))
@@ -99,15 +100,15 @@ class RowIndex:
             numbers: int array `(sequences,)`.
 
         Returns:
-            The shard of each, int64 `(sequences,)`, and a dict of such arrays: the
-            columns of the index.
+            The shard of each sequence, int64 `(sequences,)`, and a dict of such arrays,
+            one for each column of the index.
         """
         shards = np.searchsorted(self.sequence_bounds, numbers, side="right") - 1
         table = np.asarray(self._rows[numbers], np.int64)
         return shards, dict(zip(self.kind.columns, table.T, strict=True))
 
     def closing(self, shards: np.ndarray, records: np.ndarray) -> np.ndarray:
-        """Find what ends with records: see `ShardRows`."""
+        """Look up whether documents end with records: see `ShardRows.closing`."""
         return np.asarray(self._closing[self._records[shards] + records])
 
 
@@ -116,13 +117,13 @@ def _bounds(counts: Any) -> np.ndarray:
 
 
 def _mapped(path, dtype, shape):
-    if 0 in shape:  # can't be mapped
+    if 0 in shape:  # an empty file can't be mapped
         return np.zeros(shape, dtype)
     return np.memmap(path, dtype, "r", shape=shape)
 
 
 def _read_counts(path, manifest):
-    """Read rows and sequences of each shard; `None` without an index of this corpus."""
+    """Read each shard's number of rows and sequences; `None` for no valid index."""
     try:
         content = read_json(f"{path}.json", many=True)
         counts = {key: np.array(x, np.int64) for key, x in content["counts"].items()}
@@ -135,7 +136,7 @@ def _read_counts(path, manifest):
 
 
 def _content(manifest, counts, digests):
-    """Read the file that vouches for the others, itself included."""
+    """Make the content of the file with the digests of all files, its own included."""
     content = {"corpus": _identity(manifest), "sha256": digests, "counts": counts}
     text = json.dumps(content, sort_keys=True)
     return {**content, "own": hashlib.sha256(text.encode()).hexdigest()}
@@ -147,7 +148,7 @@ def _identity(manifest):
 
 
 def _write(path, folder, kind, manifest):
-    """Make an index, a shard at a time; the file that says so comes last."""
+    """Make an index, shard by shard; the file with the digests is written last."""
     counts: dict[str, list[int]] = {"rows": [], "sequences": []}
     names = ["rows", "closing", *(["shared", "ends"] if kind.sharing else [])]
     try:
@@ -180,9 +181,9 @@ def _write(path, folder, kind, manifest):
     return counts
 
 
-# A shard that is open is an open file, and 16 bytes a record.
+# Limits of open shards: each is an open file, and takes 16 bytes for each record.
 _OPEN_SHARDS, _KNOWN_RECORDS = 256, 1 << 24
-STARTS, ENDS = 1, 2  # what a token does of a sentence
+STARTS, ENDS = 1, 2  # marks of a token that starts or ends a sentence
 
 
 class RowReader:
@@ -191,14 +192,14 @@ class RowReader:
     Args:
         folder: path of the corpus.
         kind: `RowKind`.
-        pad_token_id: int. What fills rows that are shorter. Defaults to `0`.
+        pad_token_id: int. The id that fills shorter rows. Defaults to `0`.
         manifest: see `RowIndex`.
         cache: see `RowIndex`.
 
     Raises:
         OSError, ValueError: as `RowIndex`.
 
-    Example, the 64 rows that come first in pass 3 of a corpus:
+    Example, the first 64 rows in pass 3 of a corpus:
 
     ```python
     import numpy as np
@@ -231,23 +232,23 @@ class RowReader:
         self._lock = threading.Lock()
 
     def read(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
-        """Read rows, or the sequences of rows that are shared.
+        """Read rows, or sequences if these share rows.
 
         Args:
-            numbers: int array `(rows,)`. Where rows are shared, of sequences; see
-                `RowIndex.sequences`.
+            numbers: int array `(rows,)`. Numbers of rows, or of sequences that share
+                rows; see `RowIndex.sequences`.
 
         Returns:
-            A dict of int32 arrays: `token_ids`, `(rows, width)`, padded, where the
-            width is the kind's, or of sequences that of the longest; `sequence_ids`
-            of that shape, 1, 2, ... for a row's documents and 0 at padding; `lengths`,
-            `(rows,)`. For rows of whole sentences and for windows, `marks` of the first
-            shape: 1 where a sentence starts, and 2 more where it ends. For segments,
-            `targets`, `(rows,)`.
+            A dict of int32 arrays. `token_ids`, `(rows, width)`, is padded. The width
+            is the kind's, or for sequences the length of the longest. `sequence_ids`,
+            of the same shape, is 1, 2, ... for a row's documents and 0 at padding.
+            `lengths` is `(rows,)`. Rows of whole sentences and windows also have
+            `marks`, of the shape of `token_ids`: 1 if a token starts a sentence, plus 2
+            if it ends one. Segments also have `targets`, `(rows,)`.
 
         Raises:
-            OSError: if a shard isn't there.
-            ValueError: if it is damaged: which, at which record.
+            OSError: if a shard is missing.
+            ValueError: if a shard is damaged; the message names shard and record.
         """
         shards, row = self.index.find(numbers)
         owner = np.repeat(np.arange(len(numbers)), row["records"])
@@ -270,7 +271,7 @@ class RowReader:
 
         Args:
             numbers: int array `(rows,)`, as for `read`. Rows of whole sentences.
-            *seed: ints. What is drawn is a function of these and the number.
+            *seed: ints. The result depends on these and on `numbers` alone.
 
         Raises:
             ValueError: for a corpus of one document.
@@ -318,11 +319,11 @@ class _Records:
     """The records of some rows, decoded all at once.
 
     Args:
-        data: list of bytes, as `encode_record` gives them.
-        dtype: of ids.
+        data: list of the bytes of records; see `encode_record`.
+        dtype: dtype of ids.
         closing: uint8 array `(records,)`: see `ShardRows`.
-        owner: int array of that shape: the row of each, ascending.
-        count: int. How many rows there are.
+        owner: int array `(records,)`: the row of each record, ascending.
+        count: int. Number of rows.
     """
 
     def __init__(self, data, dtype, closing, owner, count):
@@ -337,19 +338,19 @@ class _Records:
         self._tokens = (self._begins + sizes - at) // dtype.itemsize
         self._owner = owner
         self._has_separator = closing > 1
-        # Tokens and separators of the row before each record.
+        # In each record's row: number of tokens and separators before the record.
         lengths = self._tokens + self._has_separator
         self._before = _since_first(lengths, owner, count)
         self._ends = self._before + lengths
         self._document = _since_first(closing & 1, owner, count)
 
     def _numbers(self, at):
-        """Read the uint32 numbers at bytes, which may lie at any even one."""
+        """Read the uint32 numbers at even byte offsets."""
         at = at // 2
         return self._halves[at] + (self._halves[at + 1].astype(np.int64) << 16)
 
     def rows(self, row, width, separator, pad_token_id):
-        """Lay out token ids, the document of each, and lengths."""
+        """Make arrays of token ids, of each token's document, and of lengths."""
         offset = row["offset"][self._owner]
         low = np.maximum(self._before, offset)
         high = np.minimum(self._ends, offset + row["length"][self._owner])
@@ -389,12 +390,15 @@ class _Records:
 
 
 def _within(counts):
-    """Count 0, 1, ... for each of some counts, one after the other."""
+    """Count from 0 for each of some counts: `[2, 3]` gives `[0, 1, 0, 1, 2]`."""
     return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def _since_first(values, owner, count):
-    """Sum the values before each, among those of the same owner."""
+    """Sum the earlier values of the same owner.
+
+    For example, values `[4, 1, 5, 2]` of owners `[0, 0, 0, 1]` give `[0, 4, 5, 0]`.
+    """
     before = np.cumsum(values, dtype=np.int64) - values
     first = np.searchsorted(owner, np.arange(count))
     return before - before[first][owner] if len(owner) else before

@@ -1,9 +1,10 @@
 """Shards of a prepared corpus: records of token ids, read by their number.
 
-A record is a run of sentences of one document: the CRC-32 of the rest as a uint32, the
-number of sentences and the tokens of each, uint32 as well, and the ids, all little
-endian. Beside the records of a shard, a NumPy archive has three arrays of uint32:
-`sentences` (tokens of each), `documents` and `records` (sentences of each).
+A record has some successive sentences of one document. Its bytes are, all little
+endian: the CRC-32 of the rest, the number of sentences and the number of tokens in each
+sentence, all uint32; then the ids. A NumPy archive beside each shard has three uint32
+arrays: `sentences` (tokens of each sentence), `documents` and `records` (sentences of
+each).
 """
 
 import errno
@@ -20,7 +21,7 @@ from keras_bertfam.corpora.manifest import Shard
 from keras_bertfam.types import Path
 from keras_bertfam.whole_files import file_digest, written_aside
 
-RECORD_TOKENS = 1024  # a record has no more, unless its one sentence has
+RECORD_TOKENS = 1024  # limit of a record, unless one sentence has more
 HEADER = 8
 _LENGTHS = ("sentences", "documents", "records")
 
@@ -29,7 +30,7 @@ def encode_record(ids: np.ndarray, lengths: np.ndarray) -> bytes:
     """Encode a record as bytes.
 
     Args:
-        ids: array of shape `(tokens,)` of the manifest's dtype.
+        ids: array of shape `(tokens,)`, with the manifest's dtype.
         lengths: int array of shape `(sentences,)`.
     """
     table = np.concatenate([[len(lengths)], lengths]).astype("<u4").tobytes()
@@ -38,7 +39,7 @@ def encode_record(ids: np.ndarray, lengths: np.ndarray) -> bytes:
 
 
 def is_whole(data: bytes) -> bool:
-    """Tell whether the bytes of a record have their checksum."""
+    """Tell whether the checksum in a record's bytes is right."""
     expected = int.from_bytes(data[:4], "little")
     return len(data) >= HEADER and zlib.crc32(memoryview(data)[4:]) == expected
 
@@ -47,7 +48,7 @@ def decode_record(data: bytes, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     """Decode the ids and the lengths of sentences from the bytes of a record.
 
     Raises:
-        ValueError: for bytes that aren't those of a record.
+        ValueError: if the bytes aren't a record.
     """
     if not is_whole(data):
         raise ValueError("its checksum differs.")
@@ -63,12 +64,14 @@ def decode_record(data: bytes, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
 def split_records(lengths: np.ndarray) -> np.ndarray:
     """Divide a document into records, and count the sentences of each.
 
+    For example, sentences of 600, 400, 30 and 2000 tokens give `[2, 1, 1]`.
+
     Args:
         lengths: int array of shape `(sentences,)`.
 
     Returns:
-        An int64 array. Each record has as many sentences as have `RECORD_TOKENS`
-        tokens, or one.
+        An int64 array. Each record has as many sentences as fit in `RECORD_TOKENS`
+        tokens, or one longer sentence.
     """
     ends = np.cumsum(lengths, dtype=np.int64)
     if len(ends) and ends[-1] <= RECORD_TOKENS:
@@ -88,17 +91,17 @@ def write_shard(
     of: int,
     documents: Iterable[tuple[np.ndarray, np.ndarray]],
 ) -> Shard:
-    """Write a shard and the file with its lengths, each as a whole.
+    """Write a shard and the file with its lengths; no file is ever half written.
 
     Args:
         folder: path.
-        number: int. Which shard it is.
-        of: int. How many there are.
-        documents: tuples of the ids of a document, of the manifest's dtype, and of
-            its sentences' lengths. None is empty.
+        number: int. Number of the shard.
+        of: int. Number of shards.
+        documents: tuples of a document's ids, with the manifest's dtype, and its
+            sentences' lengths. No document may be empty.
 
     Returns:
-        `Shard`, what a manifest says of it.
+        `Shard`, the entry for the manifest.
     """
     extension = "array_record" if has_array_record() else "tfrecord"
     name = f"tokens-{number:05}-of-{of:05}.{extension}"
@@ -143,7 +146,7 @@ def _records(documents, lengths):
 
 
 def has_array_record() -> bool:
-    """Tell whether ArrayRecord is there, which has no wheel for some systems."""
+    """Tell whether ArrayRecord is installed; some systems have no wheel of it."""
     try:
         import array_record.python.array_record_module  # noqa: F401
     except ImportError:
@@ -168,7 +171,7 @@ def _write_records(path, extension, records):
                 writer.write(record)
         finally:
             writer.close()
-    except failures as error:  # it isn't an `OSError`, as of a full disk
+    except failures as error:  # not an `OSError`, even if the disk is full
         raise OSError(errno.EIO, f"A shard can't be written: {error}", path) from error
 
 
@@ -207,8 +210,8 @@ def check_shard(folder: Path, shard: Shard) -> None:
     """Raise an error unless both files of a shard are as they were written.
 
     Raises:
-        OSError: if one isn't there.
-        ValueError: if one is damaged.
+        OSError: if a file is missing.
+        ValueError: if a file is damaged.
     """
     named = {shard.file: shard.sha256, shard.lengths_file: shard.lengths_sha256}
     for name, expected in named.items():
@@ -217,10 +220,11 @@ def check_shard(folder: Path, shard: Shard) -> None:
             raise ValueError(f"{path} is damaged: its SHA-256 is not {expected}.")
 
 
-# Around the data of a TFRecord: its length, the length's checksum; its own checksum.
+# Bytes around the data of a TFRecord. Before it: its length and the length's checksum.
+# After it: its checksum.
 _BEFORE, _AFTER = 12, 4
-# Of the files in which ArrayRecord has its records, see Riegeli's format: a block and
-# its header, and the header of a chunk.
+# Bytes in the files of ArrayRecord, which have Riegeli's format: of a block, of its
+# header, and of the header of a chunk.
 _BLOCK, _BLOCK_HEADER, _CHUNK = 1 << 16, 24, 40
 _RANDOM_ACCESS = "readahead_buffer_size:0,max_parallelism:0"
 
@@ -229,8 +233,8 @@ class ShardReader:
     """Reads the records of a shard, by their numbers. May be shared by threads.
 
     Args:
-        path: of the file with its tokens.
-        dtype: the manifest's.
+        path: path of the file with the shard's tokens.
+        dtype: dtype of ids; see `Manifest`.
 
     Raises:
         OSError: if the file isn't there.
@@ -273,17 +277,17 @@ class ShardReader:
         """Read the ids of records, and the lengths of their sentences.
 
         Args:
-            numbers: of the records in the shard, from 0.
+            numbers: numbers of records in the shard, from 0.
 
         Raises:
             IndexError: if there is no such record.
-            ValueError: if one is damaged: which.
+            ValueError: if a record is damaged; the message has its number.
         """
         found = self.data([int(number) for number in numbers])
         return [decode_record(data, self.dtype) for data in found]
 
     def data(self, numbers: Sequence[int]) -> list[bytes]:
-        """Read the bytes of records, see `encode_record`, whose checksums are right.
+        """Read the bytes of records, and check them; see `encode_record`.
 
         Args:
             numbers: see `records`.
@@ -301,7 +305,7 @@ class ShardReader:
         try:
             found = self._records.read(numbers)
         except (RuntimeError, ValueError, IndexError):
-            found = [*map(self._read_one, numbers)]  # to say which
+            found = [*map(self._read_one, numbers)]  # the error names the record
         for number, data in zip(numbers, found, strict=True):
             if not is_whole(data):
                 error = "its checksum differs."
@@ -319,7 +323,7 @@ class ShardReader:
 
 
 class _Records:
-    """The records of a file, found by their sizes, which the lengths beside it tell."""
+    """The records of a file, whose sizes follow from the file with the lengths."""
 
     def __init__(self, path, itemsize):
         shard = Shard(os.path.basename(path), *[0] * 5, "", "")
@@ -342,16 +346,17 @@ class _Records:
 class _ArrayRecords(_Records):
     """The records of an ArrayRecord file.
 
-    Its library takes 2 ns for each record of the file to read any of them, a
-    millisecond where they are short. But a record is one of Riegeli's chunks, not
-    compressed, as `write_shard` asks for, so where it begins follows from the sizes of
-    those before. The library reads what was written in another way.
+    To read one record, ArrayRecord's library takes 2 ns for each record of the file: a
+    millisecond in a file of many short records. This class computes instead where a
+    record begins, from the sizes of the records before it. That works because
+    `write_shard` writes each record as one uncompressed chunk of Riegeli's format. The
+    library reads files that were written in another way.
     """
 
     def __init__(self, path, itemsize):
         super().__init__(path, itemsize)
-        # Before a record: its chunk's header, how it is compressed, the size of its
-        # size, and its size, of 7 bits a byte.
+        # Before a record: its chunk's header, the kind of compression, the size of its
+        # size, and its size, with 7 bits a byte.
         around = _CHUNK + 2 + sum(self.sizes >= 1 << bits for bits in (0, 7, 14, 21))
         self._begins = _CHUNK + np.cumsum(around + self.sizes) - self.sizes
         self._reader = None
@@ -373,7 +378,7 @@ class _ArrayRecords(_Records):
         return [self._reader.read([number])[0] for number in numbers]
 
     def _read(self, number):
-        # Each block of the file begins with a header, also within a record.
+        # Each block of the file begins with a header, even in the middle of a record.
         begin = int(self._begins[number])
         end = begin + int(self.sizes[number])
         inside = _BLOCK - _BLOCK_HEADER

@@ -1,4 +1,4 @@
-"""Checkpoints of other libraries, from and to ours, and hubs."""
+"""Presets: checkpoints by name, other libraries' checkpoints, and hubs."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
 """The `README.md` of a preset: a model card, with the metadata that hubs read.
 
-The card is for people. It is read here only to see whether it may be replaced: a card
-that anybody has changed may not.
+The card is for people. The library reads it only to see whether it may be overwritten:
+a card that somebody has edited stays.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ KEYS = (*sorted((*_LISTS, *_STRINGS)), "scores")
 _MARK = "\n<!-- Written by keras_bertfam, {}, which replaces it while unchanged. -->"
 _MARKED = re.compile(re.escape(_MARK).replace(r"\{\}", "([0-9a-f]{16})") + "\n")
 _MOST = 1 << 20
-# What hubs call metrics.
+# The hubs' names of metrics.
 _METRICS = {
     "accuracy": "accuracy",
     "entity_f1": "seqeval",
@@ -50,7 +50,7 @@ _SIZES = {
 
 
 def check(card: Mapping[str, Any] | None) -> None:
-    """Raise a `ValueError` if the facts given for a card aren't what it takes."""
+    """Raise a `ValueError` for an unknown key or a wrong value in a card's facts."""
     if not isinstance(card, Mapping | None):
         raise ValueError(f"`card` must be a dict. Received: {card!r}.")
     for name, value in (card or {}).items():
@@ -94,7 +94,7 @@ def write(
         folder: path.
         model: a backbone, or a task with one.
         training: dict, see `TaskPresets.training_facts`.
-        card: dict or `None`, what the user adds, of the keys `KEYS`.
+        card: dict or `None`. The user's facts, with the keys `KEYS`.
     """
     card = dict(card or {})
     scores = card.pop("scores", training.get("scores", {}))
@@ -107,7 +107,7 @@ def write(
 
 
 def is_ours(path: Path) -> bool:
-    """Tell whether a file is a card that was written here and hasn't changed since."""
+    """Tell whether a file is a card of this library that nobody has edited."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         if os.path.islink(path) or os.path.getsize(path) > _MOST:
             return False
@@ -124,7 +124,7 @@ def _digest(text):
 
 
 def _metadata(model, card, scores):
-    """Make the YAML that stands before the text."""
+    """Make the YAML before the text."""
     backbone = getattr(model, "backbone", model)
     family = _family(backbone)
     tags = ["keras", "keras-bertfam", *([family] if family else [])]
@@ -133,7 +133,7 @@ def _metadata(model, card, scores):
     origin = backbone.origin or ""
     base = origin.removeprefix("hf://") if origin.startswith("hf://") else None
     facts = {
-        # The hubs' name of the format. Their list has no other that fits.
+        # The hubs' name of the format; no other in their list fits.
         "library_name": "keras-hub",
         "pipeline_tag": _pipeline(model),
         "tags": tags,
@@ -155,7 +155,7 @@ def _pipeline(model):
 
 
 def _license(backbone, card):
-    """Choose the license: the given one, or that of the model's first weights."""
+    """Choose the license: the given one, or the one of the published weights."""
     presets = names.published().values() if backbone.origin else ()
     known = (p.license for p in presets if backbone.origin in p.sources)
     return card.get("license", next(known, None) or "").lower() or None

@@ -1,8 +1,8 @@
-"""Folders that are replaced as a whole, and read as a whole.
+"""Folders that are replaced in one operation, and read without a mixture of versions.
 
-A folder is written under another name beside its place. If there is one already, its
-other files are linked into the new folder, and then the two change places in one
-operation of Linux. If the folder is replaced while it is read, reading starts over.
+A new folder is written under another name beside its place. If a folder is there
+already, its other files are linked into the new one. Then the two change places in one
+operation of Linux. If a folder is replaced while it is read, reading starts over.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from keras_bertfam.types import Path
 
 _Result = TypeVar("_Result")
 
-# Locks on folders of another machine can't be seen: its leftovers stay.
+# Locks of another machine aren't visible here, so its leftovers stay.
 _PREFIX = f".writing-{platform.node()}-"
 _TRIES = 20
-# Bytes of a number by its dtype, if not 4.
+# Bytes of a number by its dtype, where these aren't 4.
 _BYTES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2}
 _BYTES |= dict.fromkeys(("int8", "uint8", "bool"), 1)
 
@@ -34,15 +34,15 @@ _being_written: set[str] = set()
 
 @contextlib.contextmanager
 def write_aside(path: Path) -> Iterator[str]:
-    """Give a folder to write to, and put it at `path` at the end, as a whole.
+    """Give a folder to write to, and move it to `path` at the end.
 
-    A folder that is there is replaced in one operation. So a kill at any moment leaves
-    the old one or the new one. Its other files stay, unless they belong to what is
-    replaced: weights of another number of files, the task that had the old backbone,
-    the vocabulary of the old tokenizer. After an exception `path` is as it was. Of two
-    writers the last one wins. Calls may nest: the inner one writes to the outer one's
-    folder, or to a new one in it. Other programs whose working directory is the old
-    folder don't see the new one.
+    A folder at `path` is replaced in one operation, so a kill at any moment leaves the
+    old folder or the new one. Other files of the old folder stay, unless they belong to
+    replaced ones: weights in another number of files, the task of the old backbone, the
+    vocabulary of the old tokenizer. After an exception `path` is unchanged. Of two
+    writers the last one wins. Calls can be nested: the inner call writes to the outer
+    one's folder, or to a new folder in it. A program whose working directory is the old
+    folder doesn't see the new one.
 
     Args:
         path: the folder to fill.
@@ -58,7 +58,7 @@ def write_aside(path: Path) -> Iterator[str]:
     if path in _being_written:
         yield path
         return
-    if parent in _being_written:  # it takes its place with the outer one
+    if parent in _being_written:  # it is moved together with the outer folder
         os.makedirs(path, exist_ok=True)
         yield path
         return
@@ -80,19 +80,18 @@ def write_aside(path: Path) -> Iterator[str]:
 def check_room(folder: Path, weights: Iterable[Any], max_file_size: float) -> None:
     """Raise an error unless a folder's disk has room for weights.
 
-    HDF5 can't recover from a file that it couldn't write: it ends the process, at once
-    or when it writes the next file. So the room is taken, and given back, before, where
-    the system can do this.
+    HDF5 can't recover from a failed write: it ends the process, at once or at the next
+    file. So the room is reserved and released first, on systems that can do this.
 
     Args:
         folder: path of a folder.
         weights: Keras variables.
-        max_file_size: float. Gigabytes of the largest file.
+        max_file_size: float. Size of the largest file, in gigabytes.
 
     Raises:
-        OSError: if there is none.
+        OSError: if there is no room.
     """
-    left = 1 << 16  # what HDF5 writes beside them
+    left = 1 << 16  # bytes that HDF5 writes besides the weights
     left += sum(math.prod(w.shape) * _BYTES.get(w.dtype, 4) for w in weights)
     largest = max(int(max_file_size * 2**30), left // 64 + 1)  # not too many files
     with contextlib.ExitStack() as stack:
@@ -104,20 +103,19 @@ def check_room(folder: Path, weights: Iterable[Any], max_file_size: float) -> No
                 return
             except OSError as error:
                 if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
-                    return  # a file system that can't
+                    return  # the file system can't reserve room
                 raise
             left -= largest
 
 
 def check_destination(path: Path) -> None:
-    """Raise an error where `write_aside` couldn't write, before there is work to lose.
+    """Raise an error early if `write_aside` can't write to a path.
 
     Args:
-        path: the folder to be written, new or not.
+        path: path of a new or existing folder.
 
     Raises:
-        ValueError: if there is something else than a folder, or a mount point, which
-            can't be replaced.
+        ValueError: if the path is a file, or a mount point, which can't be replaced.
         OSError: if nothing can be written in it or beside it.
     """
     path = os.path.realpath(path)
@@ -142,20 +140,20 @@ def _check_folder(path):
 
 
 def read_whole(folder: Path, read: Callable[[], _Result]) -> _Result:
-    """Read a folder by a function, again if the folder was replaced meanwhile.
+    """Read a folder by a function; read it again if the folder is replaced meanwhile.
 
     Writers wait while it reads. If the folder is replaced nevertheless, the function is
     called again.
 
     Args:
-        folder: path; for what is no folder the function is called once.
+        folder: path. If it isn't a folder, the function is called once.
         read: function without arguments that reads the folder by its path.
 
     Returns:
         What `read` returns.
 
     Raises:
-        CheckpointError: if the folder is replaced again and again.
+        CheckpointError: if the folder is replaced several times.
     """
     place = os.path.realpath(folder)
     aside = replacing.interim_path(place)
@@ -184,7 +182,7 @@ def read_whole(folder: Path, read: Callable[[], _Result]) -> _Result:
 
 
 def _make_aside(parent, stack):
-    """Make a new folder that is locked for as long as its writer lives."""
+    """Make a new folder that is locked while its writer lives."""
     while True:
         aside = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
         # Another writer may take it for a leftover before it is locked.
@@ -199,7 +197,7 @@ def _remove_leftovers(parent):
         if not name.startswith(_PREFIX):
             continue
         leftover = os.path.join(parent, name)
-        with contextlib.suppress(OSError):  # another one removes it
+        with contextlib.suppress(OSError):  # another process removes it
             descriptor = os.open(leftover, os.O_RDONLY | os.O_DIRECTORY)
             if locks.lock(descriptor, fcntl.LOCK_EX):
                 shutil.rmtree(leftover, ignore_errors=True)

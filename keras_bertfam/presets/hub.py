@@ -19,8 +19,8 @@ _TOKENIZERS = (
     "tokenizer.json",
     *(name for names in TOKENIZER_FILES.values() for name in names),
 )
-# For each layout, the files of the tokenizer and of heads, and the files of
-# weights, of which the first that is there is taken. An index names more files.
+# For each layout: the files of the tokenizer and of heads; and the files of weights, of
+# which the first that exists is taken. An index names more files.
 _TRANSFORMERS = (
     _TOKENIZERS,
     (
@@ -53,16 +53,16 @@ def locate(
     Args:
         preset: path, handle (`hf://organisation/model` or
             `kaggle://organisation/model/keras/variation`), or `PublishedPreset`.
-        load_weights: bool. Whether the weights have to be there.
-        tokenizer: bool. Whether the tokenizer's files have to be there.
+        load_weights: bool. Whether the weights are needed.
+        tokenizer: bool. Whether the tokenizer's files are needed.
 
     Returns:
-        Path of a folder: the given one, unless it is on a hub.
+        Path of a folder: the given one, or the downloaded one.
 
     Raises:
-        ConnectionError: if no source can be reached; it says what was tried and
+        ConnectionError: if no source can be reached. The error says what was tried, and
             how to load from a folder.
-        ValueError: for a size without a source.
+        ValueError: for a published size without a source of weights.
     """
     if isinstance(preset, PublishedPreset):
         name, handles = preset.name, preset.sources
@@ -79,7 +79,7 @@ def locate(
     for handle in handles:
         try:
             return _fetch(handle, load_weights, tokenizer)
-        except Exception as error:  # whatever the hubs' HTTP libraries raise
+        except Exception as error:  # the hubs' HTTP libraries raise any kind
             line = (str(error).strip() or "no message").splitlines()[0]
             tried.append((f"{handle} ({type(error).__name__}: {line})", error))
     raise ConnectionError(
@@ -92,7 +92,7 @@ def locate(
 
 
 def handle(preset: Path | PublishedPreset) -> str | None:
-    """Find the handle on a hub that a preset is from; `None` for a folder."""
+    """Give the handle of a preset on a hub; `None` for a folder."""
     if isinstance(preset, PublishedPreset):
         return preset.sources[0] if preset.sources else None
     return os.fspath(preset) if _scheme(preset) in _DOWNLOADERS else None
@@ -122,7 +122,7 @@ def _fetch(handle, load_weights, tokenizer):
 
 
 def _fetch_modules(download, path, load_weights, handle):
-    """Download what a folder of `sentence-transformers` has beside its Transformer."""
+    """Download the other modules of a `sentence-transformers` folder."""
     with open(path, encoding="utf-8") as file:
         modules = parsing.parse_json(file.read())
     for module in modules:
@@ -135,7 +135,7 @@ def _fetch_modules(download, path, load_weights, handle):
 
 
 def _fetch_weights(download, names, handle):
-    """Download the first of some files of weights, and the files that it names."""
+    """Download the first existing file of weights, and the files that it names."""
     for name in names:
         path = download(name)
         if path is None:
@@ -166,7 +166,7 @@ def _hugging_face(repository):
         try:
             return huggingface_hub.hf_hub_download(repository, name)
         except errors.LocalEntryNotFoundError:
-            raise  # no network, and not in the cache: it may well exist
+            raise  # without network and cache the file may still exist
         except errors.EntryNotFoundError:
             return None
 
@@ -174,7 +174,7 @@ def _hugging_face(repository):
 
 
 def _kaggle(handle):
-    """Make such a function for KerasHub's presets."""
+    """Make the same kind of function for KerasHub's presets on Kaggle."""
     import kagglehub
 
     def download(name):
@@ -200,27 +200,26 @@ def _command(handle):
 
 
 def upload_preset(uri: str, preset: Path) -> None:
-    """Upload a folder that `save_to_preset()` wrote to a hub, all of it.
+    """Upload a whole folder of `save_to_preset()` to a hub.
 
-    It differs from `keras_hub.upload_preset` in the `README.md`. Where the hub has
-    none, KerasHub writes one of its own, and then deletes it from the folder. Here the
-    folder's goes to the hub as it is. There is one exception: if the folder's is the
-    card that was written with the preset, and the hub's is a text of the user's, the
-    hub's stays.
+    It differs from `keras_hub.upload_preset` in the `README.md`. If the hub has none,
+    KerasHub writes its own, and then deletes it from the folder. Here the folder's
+    `README.md` is uploaded as it is, with one exception: if it is an unedited card of
+    this library, and the hub has a text of the user's, the hub's stays.
 
     Args:
-        uri: `"hf://user/model"`, or `"hf://model"` of the user who is logged in, or
-            `"kaggle://user/model/keras/variation"`. A repository that isn't there is
-            made, public as by KerasHub. Credentials are those of `hf auth login` and
+        uri: `"hf://user/model"`, `"hf://model"` for the user who is logged in, or
+            `"kaggle://user/model/keras/variation"`. A missing repository is created; it
+            is public, as with KerasHub. Credentials come from `hf auth login` and
             `kagglehub.login()`.
         preset: path of the folder.
 
     Raises:
-        ValueError: for another `uri`, or none that the hub takes, and without a
-            folder.
-        CheckpointError: for a folder that is no preset, isn't whole, or has links
-            out of it.
-        ImportError: for `hf://` without `huggingface_hub`, in the extra `hf`.
+        ValueError: for a wrong `uri`, or one that the hub refuses; and if there is no
+            such folder.
+        CheckpointError: for a folder that isn't a preset, is incomplete, or has links
+            to files outside of it.
+        ImportError: for `hf://` without `huggingface_hub`; the extra `hf` installs it.
 
     Example:
 
@@ -238,7 +237,7 @@ def upload_preset(uri: str, preset: Path) -> None:
         )
     inspection.check_preset(preset, ())
     with preset_checks.explain_load_errors(preset):
-        preset_checks.inspect_backbone(preset)  # whole, and no link leads out of it
+        preset_checks.inspect_backbone(preset)  # complete, without links to outside
     folders.read_whole(preset, lambda: _UPLOADERS[scheme](uri, os.fspath(preset)))
 
 

@@ -1,4 +1,4 @@
-"""What can be told of presets and paths before a framework is loaded."""
+"""Checks of presets and paths that need no framework."""
 
 import difflib
 import glob
@@ -22,13 +22,13 @@ def published_names() -> set[str]:
 
 
 def published_family(name: str) -> str | None:
-    """Find the family that has a published size of a name, if one has."""
+    """Find the family that has a published size of this name, or give `None`."""
     families = (each for each, record in FAMILIES.items() if name in record.sizes)
     return next(families, None)
 
 
 def check_findable(preset: Path, name: str = "preset") -> None:
-    """Raise a `ValueError` for what is no published name, no handle and no path.
+    """Raise a `ValueError` unless a value is a published name, a handle or a path.
 
     Args:
         preset: str or path of a checkpoint of any format.
@@ -37,22 +37,23 @@ def check_findable(preset: Path, name: str = "preset") -> None:
     text, known = os.fspath(preset), published_names()
     if "://" in text or text in known or os.path.exists(text):
         return
-    if not glob.glob(f"{glob.escape(text)}.*"):  # TensorFlow 1's have no file of it
+    if not glob.glob(f"{glob.escape(text)}.*"):  # TensorFlow 1's names are prefixes
         raise _unknown(text, known, name)
 
 
 def check_preset(
     preset: Path, known_names: Iterable[str], load_weights: bool = True
 ) -> None:
-    """Raise an error if a preset can't be what it should be.
-
-    It is a `CheckpointError` for a preset that isn't whole, and a `ValueError` if there
-    is none.
+    """Raise an error unless a preset exists and is complete.
 
     Args:
         preset: str or path. A directory, or a handle such as `hf://...`.
-        known_names: the names that would have been taken.
-        load_weights: bool. Whether the weights have to be there.
+        known_names: known names, for the error.
+        load_weights: bool. Whether the weights are needed.
+
+    Raises:
+        CheckpointError: for an incomplete preset.
+        ValueError: if there is no preset.
     """
     preset = os.fspath(preset)
     if "://" in preset:
@@ -88,13 +89,13 @@ def check_no_preset(path: Path) -> None:
         )
 
 
-# Fine-tuning that begins with a masked language model's head.
+# Fine-tuning tasks that begin with a masked language model's head.
 _OF_MASKED_LM = ("SparseEncoder",)
 _OWN = ("BidirectionalLM", "CausalLM", "PermutationLM", "RecurrentLM", "TextToText")
 
 
 def fine_tuned() -> tuple[str, ...]:
-    """Name the tasks to fine-tune on: what is public in their folder, and is fed."""
+    """Name the fine-tuning tasks: public classes of their folder with preprocessors."""
     public = modules_of_names("tasks")
     return tuple(
         name
@@ -104,10 +105,10 @@ def fine_tuned() -> tuple[str, ...]:
 
 
 def tasks_of(family: str) -> tuple[str, ...]:
-    """Name the usual tasks that take the encoder of a family; none of an unknown one.
+    """Name the usual tasks for a family's encoder; none for an unknown family.
 
     Args:
-        family: a name of a family that was published, with how it was trained.
+        family: name of a published family.
     """
     record = FAMILIES.get(family)
     if record is None or not record.pretraining:
@@ -122,26 +123,26 @@ def tasks_of(family: str) -> tuple[str, ...]:
 
 
 def family_of_class(name: str) -> str | None:
-    """Find the family whose backbone has a class of that name."""
+    """Find the family whose backbone class has this name."""
     families = (each for each, record in FAMILIES.items() if record.backbone == name)
     return next(families, None)
 
 
 def class_of(saved: Any) -> str:
-    """Read the name of the class of what a `config.json` or `task.json` describes."""
+    """Read the class name in the content of a `config.json` or `task.json`."""
     return str(saved["registered_name"]).rpartition(">")[2]
 
 
 def wrong_kind_error(
     preset: Path, received: str, family: str | None, expected: str
 ) -> CheckpointError:
-    """Make the error of a preset that is of another kind of model than was asked for.
+    """Make the error for a preset that holds another class than expected.
 
     Args:
         preset: path.
-        received: what it is of: the name of a class.
-        family: name of its family, if that is known.
-        expected: name of the class that was asked for.
+        received: name of the preset's class.
+        family: name of the preset's family, if known.
+        expected: name of the expected class.
     """
     tasks = tasks_of(family or "")
     taken = f" It is for {', '.join(tasks)}." if tasks else ""
@@ -152,11 +153,11 @@ def wrong_kind_error(
 
 
 def check_export_paths(model: Any, path: Path) -> None:
-    """Raise a `ValueError` for a folder that isn't there, or a place that is taken.
+    """Raise a `ValueError` for a missing preset, or an export path that exists.
 
     Args:
         model: a model, or the path of a preset directory.
-        path: what is to be written.
+        path: path of the export.
     """
     if os.path.exists(path):
         raise ValueError(f"`path` must not exist yet. Received: path={path!r}.")

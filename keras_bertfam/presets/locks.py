@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 from keras_bertfam.types import Path
 
-# Seconds to wait for readers, and for writers, at most
+# The most seconds to wait for readers, and for writers.
 _PATIENCE, _PATIENCE_WITH_WRITERS = 2, 60
 
 
 class Replaced(OSError):
-    """Raised if another folder, or none, is at the path of one that was opened."""
+    """Raised if an open folder isn't at its path any more."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(errno.ENOENT, "The folder was moved or replaced.", path)
@@ -32,12 +32,12 @@ def check_place(descriptor: int, path: Path) -> None:
 def locked(folder: Path, kind: int, patience: float | None = None) -> Iterator[int]:
     """Open a folder and lock it, if that is possible within some seconds.
 
-    The system frees a lock when its process ends, in whatever way it ends.
+    The system frees a lock when its process ends, also after a crash.
 
     Args:
         folder: path.
         kind: `fcntl.LOCK_SH` or `fcntl.LOCK_EX`.
-        patience: float, seconds. `None` means as long as for readers.
+        patience: float, the most seconds to wait. `None` means the time for readers.
 
     Returns:
         A context manager that yields the folder's descriptor.
@@ -61,12 +61,12 @@ def locked(folder: Path, kind: int, patience: float | None = None) -> Iterator[i
 
 
 def locked_for_writers(path: Path) -> contextlib.AbstractContextManager[int]:
-    """Hold off others who would put something in the same place."""
+    """Keep other writers away from the same path."""
     return locked(os.path.dirname(path), fcntl.LOCK_EX, _PATIENCE_WITH_WRITERS)
 
 
 def lock(descriptor: int, kind: int) -> bool | None:
-    """Try to lock a file, and tell whether it worked; `None` without locks."""
+    """Try to lock a file; tell whether it worked, `None` on systems without locks."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

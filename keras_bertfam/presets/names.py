@@ -1,4 +1,4 @@
-"""Published checkpoints by name, as the families' records have them."""
+"""Published checkpoints by name, from the families' records."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -27,13 +27,14 @@ class PublishedPreset:
     Attributes:
         name: str.
         backbone: class of its backbone.
-        sources: tuple of handles, the first one that can be reached is taken:
-            `hf://organisation/model`, which has the pre-trained heads as well, and
-            KerasHub's `kaggle://...` where it has the model.
-        tokenizer: `"word_piece"`, `"byte_pair"` or `"sentence_piece"`; `None`, as
-            `license`, for a size that isn't ours.
+        sources: tuple of handles, of which the first reachable one is used. They are
+            `hf://organisation/model`, which also has the pre-trained heads, and
+            KerasHub's `kaggle://...`, if KerasHub has the model.
+        tokenizer: `"word_piece"`, `"byte_pair"` or `"sentence_piece"`; `None` for a
+            size that you have added yourself.
         lowercase: bool. Whether the tokenizer lower-cases.
-        license: str, SPDX identifier of the licence of the weights.
+        license: str, SPDX identifier of the weights' licence; `None` for a size that
+            you have added yourself.
     """
 
     name: str
@@ -54,7 +55,7 @@ class PublishedPreset:
         return self.backbone.presets_table[self.name]
 
     def complete(self, source: CheckpointSource) -> CheckpointSource:
-        """Add what older tokenizer configs left out to a source."""
+        """Add settings to a source that older tokenizer configs lack."""
         if self.tokenizer != "word_piece":
             return source
         config = {"do_lower_case": self.lowercase, **source.tokenizer_config}
@@ -77,7 +78,7 @@ def published(backbone: Any = None) -> dict[str, PublishedPreset]:
     for family in type.__subclasses__(backbone):
         own = vars(family).get("record")
         if own is not None and BACKBONES.get(own.name) is not family:
-            continue  # it was defined again
+            continue  # a class that was defined again
         presets = {**published(family), **presets}
     return presets
 
@@ -85,7 +86,7 @@ def published(backbone: Any = None) -> dict[str, PublishedPreset]:
 def _preset(backbone, name):
     records = (getattr(base, "record", None) for base in backbone.__mro__)
     record = next((r for r in records if r and name in r.sizes), None)
-    if record is None:  # a size of the user's own
+    if record is None:  # a user's own size
         sources, tokenizer = [], backbone.record and backbone.record.tokenizer
     else:
         source, tokenizer = record.sizes[name].source, record.sizes[name].tokenizer
@@ -108,7 +109,7 @@ def _preset(backbone, name):
 
 
 class PresetTable(dict):
-    """Names and their `PublishedPreset`s; printed, it is a table."""
+    """Dict from names to `PublishedPreset`s, which prints as a table."""
 
     def __str__(self) -> str:
         rows = [("name", "layers", "width", "tokenizer", "licence", "source")]
@@ -127,15 +128,16 @@ class PresetTable(dict):
 
 
 def list_presets(backbone: Any = None) -> PresetTable:
-    """List the names that `from_preset()` knows, of backbones, tasks and preprocessors.
+    """List the names that `from_preset()` of backbones, tasks and preprocessors knows.
 
     Args:
-        backbone: a backbone class of `keras_bertfam.models`, for its names only.
+        backbone: a backbone class of `keras_bertfam.models`, to list only its names.
+            Defaults to `None`: all names.
 
     Returns:
         A dict from names to objects with the attributes `backbone` (class),
         `size` (arguments of its constructor), `sources` (handles), `tokenizer`,
-        `tokenizer_files` and `license`. Printed, it is a table.
+        `tokenizer_files` and `license`. It prints as a table.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Preset directories, checked before they are read."""
+"""Checks of preset directories before they are read."""
 
 import collections
 import contextlib
@@ -37,7 +37,7 @@ def explain_load_errors(preset: Path) -> Iterator[None]:
         if isinstance(error, decoding):
             raise _damaged(preset, error) from error
         raise CheckpointError(str(error)) from error
-    except Exception as error:  # whatever a constructor makes of a damaged value
+    except Exception as error:  # constructors raise any kind for damaged values
         raise _damaged(preset, error) from error
 
 
@@ -70,8 +70,8 @@ def inspect_backbone(preset: Path) -> Shapes:
         Dict from names to the shapes of the weights, empty without any.
 
     Raises:
-        ValueError: for files that lead elsewhere, classes that may not be in a
-            preset, or a config of other sizes than the weights.
+        ValueError: for links to other places, classes that may not be in a preset, or
+            a config whose sizes aren't those of the weights.
     """
     untrusted_files.check_directory(preset)
     config = untrusted_files.read_config(preset, CONFIG_FILE)
@@ -111,7 +111,7 @@ def inspect_task(preset: Path) -> Shapes:
 def check_loaded(
     weights: Sequence[Any], save: Callable[[str], None], shapes: Shapes, preset: Path
 ) -> None:
-    """Warn of weights that aren't finite, and of those that nothing has taken.
+    """Warn of weights that aren't finite, and of weights that no variable has taken.
 
     Args:
         weights: list of the variables that were loaded.

@@ -1,4 +1,4 @@
-"""What the config of a backbone declares, beside what is stored for it."""
+"""Checks of the sizes in a backbone's config against the stored weights."""
 
 import itertools
 import math
@@ -8,28 +8,33 @@ from keras_bertfam.quantization import values_per_weight
 from keras_bertfam.transformer_config import FIELDS
 from keras_bertfam.types import Shapes
 
-# Arguments of a backbone that are sizes of its weights; after those of a Transformer
-# ELMo's and KerasHub's.
+# Arguments of a backbone that are sizes of its weights: a Transformer's, then ELMo's
+# and KerasHub's.
 _SIZES = [name for name, field in FIELDS.items() if field.metadata.get("of_weights")]
 _SIZES += ["vocab_size", "key_value_dim", "cell_dim"]
-# Arguments that are many sizes.
+# Arguments that are lists of sizes.
 _MANY = ("filters", "cutoffs")
-# The other numbers of a backbone, and what they must be less than.
+# The other numbers of a backbone, by name: each must be less than this limit.
 _NUMBERS = {
     name: field.metadata["most_in_files"]
     for name, field in FIELDS.items()
     if field.metadata and not field.metadata["of_weights"] and name != "num_layers"
 }
 _NUMBERS |= {"clamp_length": 2**31, "max_characters": 10_000}
-# Layers that share their weights, or have none yet, and numbers of such a model
+# Limits. `MAX_LAYERS` is for layers that share weights or have no stored weights,
+# `_MAX_SIZE` and `_MAX_VALUES` are for a model without stored weights.
 MAX_LAYERS, _MAX_SIZE, _MAX_VALUES = 256, 2**31 - 1, 2**32
 
 
 def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
-    """Raise a `ValueError` if a backbone's config can't be that of its weights.
+    """Raise a `ValueError` if a backbone's config doesn't fit its stored weights.
+
+    The check keeps a damaged or hostile config from asking for any amount of memory.
+    For example, a `hidden_dim` of 4096 is refused if all dimensions of the stored
+    weights are smaller.
 
     Args:
-        config: serialised object; backbones within it are checked as well.
+        config: serialised object; backbones in it are checked as well.
         shapes: dict, see `weights_of`.
         where: str, for the message.
     """
@@ -47,11 +52,11 @@ def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
     shared = config.get("share") == "all" or "num_inner_repetitions" in config
     limits = dict.fromkeys(_SIZES, largest)
     rotated = config.get("rotary_base") is not None
-    if rotated:  # no table has a row for each position
+    if rotated:  # positions have no table
         limits["max_sequence_length"] = _MAX_SIZE
-    if "max_characters" in config:  # nor for each word
+    if "max_characters" in config:  # words have no table
         limits["vocabulary_size"] = _MAX_SIZE
-    elif config.get("cutoffs") and shapes:  # several tables have the words
+    elif config.get("cutoffs") and shapes:  # words are in several tables
         limits["vocabulary_size"] = sum(shape[0] for shape in shapes.values() if shape)
     blocks = len(shapes) if shapes else MAX_LAYERS
     counts = ("num_groups", "num_inner_repetitions", "num_highways")
@@ -99,7 +104,7 @@ def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
     head_dim = sizes.get("head_dim") or sizes.get("key_value_dim", 1)
     heads = sizes.get("num_heads", 1) * head_dim
     inner = max(sizes.get("intermediate_dim", 1), heads, 4 * sizes.get("cell_dim", 0))
-    channels = sum(many["filters"])  # and the widths of convolutions
+    channels = sum(many["filters"])  # the outputs of all convolutions
     kernel = max(
         width * max(inner, channels), channels**2 * min(1, sizes.get("num_highways", 0))
     )
@@ -113,7 +118,7 @@ def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
 
 
 def _integers(value):
-    """Give the integers in lists, and one that stands alone."""
+    """Give the integers of a value: an int, or lists of ints that may be nested."""
     if isinstance(value, list | tuple):
         for each in value:
             yield from _integers(each)
@@ -122,7 +127,7 @@ def _integers(value):
 
 
 def _check_numbers(config, where):
-    """Raise a `ValueError` for a rate that is none, and the like."""
+    """Raise a `ValueError` for a rate or another number that is out of range."""
     for name, most in _NUMBERS.items():
         value = config.get(name, 0)
         number = isinstance(value, int | float) and not isinstance(value, bool)

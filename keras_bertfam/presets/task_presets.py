@@ -22,11 +22,11 @@ from keras_bertfam.types import Config, Mixin, Model, Path, Tokenizer
 
 
 class _NameWithTokenizer(str):
-    """The name of a preprocessor's class, with the tokenizer that a task has now.
+    """The name of a preprocessor's class, which carries the task's tokenizer along.
 
-    Vocabularies aren't in configs but in files, and `keras.models.clone_model` has no
-    files. It passes strings on as they are, and so the tokenizer with this one. In
-    files only the name is left.
+    A config has no vocabulary, and `keras.models.clone_model` reads no files. It passes
+    strings on unchanged, and so it passes the tokenizer on with this string. A saved
+    config has the name only.
     """
 
     tokenizer: Any = None
@@ -35,7 +35,8 @@ class _NameWithTokenizer(str):
 def _give_vocabulary(name, preprocessor):
     tokenizer = getattr(name, "tokenizer", None)
     if tokenizer is not None and has_vocabulary(tokenizer):
-        # Keras reads no files while it makes objects; these are what is there already.
+        # Keras reads no files while it makes objects from configs, unless this mode is
+        # off. These files come from the task's own tokenizer.
         library = importlib.import_module("keras.src.saving.serialization_lib")
         unsafe = library.SafeModeScope(False)
         with tempfile.TemporaryDirectory() as folder, unsafe:
@@ -44,7 +45,7 @@ def _give_vocabulary(name, preprocessor):
 
 
 class TaskPresets(Mixin):
-    """Mixin of tasks that are loaded with `from_preset()`, and saved."""
+    """Mixin of tasks with `from_preset()` and `save_to_preset()`."""
 
     @classmethod
     def from_preset(
@@ -58,22 +59,23 @@ class TaskPresets(Mixin):
         """Build a task from the name of a published size or a directory.
 
         Args:
-            preset: see `EncoderBackbone.from_preset`. Where it holds a backbone
-                and a tokenizer only, or another task, the task's heads are new,
-                but for one that the other task has too, as a masked LM's. A
-                name without weights gives a task without a preprocessor.
+            preset: see `EncoderBackbone.from_preset`. If it has a backbone and a
+                tokenizer only, the task's heads are new. If it has another task,
+                heads that both tasks have are loaded, such as a masked LM's, and
+                the others are new. A published name with `load_weights=False`
+                gives a task without a preprocessor.
             load_weights: bool. Load the weights, or initialise them.
             backbone_arguments: arguments of the backbone to override, such as
-                `{"dropout": 0.3, "attention_dropout": 0.3}`. A generator beside it
-                has those of its own.
-            **kwargs: arguments of the task, as the `dropout` of its head; `dtype`
-                goes to the backbone.
+                `{"dropout": 0.3, "attention_dropout": 0.3}`. A generator keeps its
+                own arguments.
+            **kwargs: arguments of the task, such as the `dropout` of its head;
+                `dtype` goes to the backbone.
 
         Returns:
             A task of this class.
 
         Raises:
-            ValueError: for an unknown name (with the nearest ones).
+            ValueError: for an unknown name; the message has the nearest ones.
             CheckpointError: for a directory with missing or truncated files.
             ConnectionError: if the files are on a hub that can't be reached.
 
@@ -123,7 +125,7 @@ class TaskPresets(Mixin):
         quantized = config.pop("quantized_layers", None)
         same_heads = cls._adapt_config(config, kwargs)
         arguments = {**config, "backbone": backbone, **kwargs}
-        # With arguments of the caller, an error may be theirs.
+        # An error may also come from the caller's arguments, if there are any.
         read = os.path.isdir(preset) and not kwargs
         with preset_checks.explain_load_errors(preset) if read else nullcontext():
             task = cls(**arguments)
@@ -145,7 +147,7 @@ class TaskPresets(Mixin):
 
     @classmethod
     def _config_from(cls, preset, backbone):
-        """Read the constructor's arguments that a preset has for this class."""
+        """Read the arguments for this class's constructor from a preset."""
         task = preset_checks.read_json(preset, preset_checks.TASK_FILE)
         name = keras.saving.get_registered_name(cls)
         same = task is not None and task["registered_name"] == name
@@ -157,7 +159,7 @@ class TaskPresets(Mixin):
         if wanted is None:
             return {**config, "preprocessor": preprocessor}
         if not (same and preprocessor) and type(preprocessor) is not wanted:
-            # None was saved, or that of another task, which may be a subclass.
+            # The preset has no preprocessor, or another task's, maybe of a subclass.
             tokenizer = preset_checks.load_serialized(
                 preset, preset_checks.TOKENIZER_FILE
             )
@@ -165,10 +167,10 @@ class TaskPresets(Mixin):
         return {**config, "preprocessor": preprocessor}
 
     def _take_over_heads(self, preset):
-        """Copy the heads that another task's preset has as well.
+        """Copy heads from another task's preset, if both tasks have them.
 
-        A warning names what is new in a task of pre-training. Heads of fine-tuning are
-        new after any pre-training, so there is no warning for them.
+        In a task of pre-training, a warning names the weights that are new. The heads
+        of fine-tuning are always new after pre-training, so no warning names them.
         """
         saved = preset_checks.read_json(preset, preset_checks.TASK_FILE)
         cls = saved and keras.saving.get_registered_object(saved["registered_name"])
@@ -215,7 +217,7 @@ class TaskPresets(Mixin):
 
     @classmethod
     def default_preprocessor(cls, tokenizer: Tokenizer, backbone: Model) -> Any:
-        """Make the default preprocessor; its rows are as long as the backbone takes."""
+        """Make the default preprocessor, with rows that the backbone can take."""
         preprocessor = cls.preprocessor_cls(tokenizer)
         most = getattr(backbone, "max_sequence_length", None)
         most = preprocessor.sequence_length if most is None else most
@@ -225,10 +227,10 @@ class TaskPresets(Mixin):
 
     @classmethod
     def _adapt_config(cls, config, kwargs):
-        """Fit a saved task's config to arguments that take the place of a part.
+        """Change a saved task's config so that it fits the caller's arguments.
 
         Args:
-            config: dict, changed in place; without a `name` if none was saved.
+            config: dict, changed in place. It has no `name` if no task was saved.
             kwargs: dict of arguments.
 
         Returns:
@@ -239,8 +241,8 @@ class TaskPresets(Mixin):
     def get_config(self) -> Config:
         """Give the arguments of the constructor.
 
-        It has `quantized_layers`, which `from_config` takes out, if the task has any
-        besides the backbone's.
+        If layers besides the backbone's are quantized, the dict also has
+        `quantized_layers`, which `from_config` takes out.
         """
         backbone = {id(layer) for layer in layers_of(self.backbone)}
         own = (layer for layer in layers_of(self) if id(layer) not in backbone)
@@ -267,9 +269,9 @@ class TaskPresets(Mixin):
     def to_keras_hub(self) -> Model:
         """Build the task of KerasHub's class with its head, without a preprocessor.
 
-        See `to_keras_hub` of the backbone. Norms of KerasHub's heads have an epsilon of
-        1e-5, and those of BERT and ALBERT have the other form of GELU: logits differ by
-        up to 1e-3.
+        See `to_keras_hub` of the backbone. Logits differ by up to 1e-3: norms in
+        KerasHub's heads have an epsilon of 1e-5, and its heads of BERT and ALBERT have
+        the other form of GELU.
 
         Returns:
             A `keras_hub.models.MaskedLM` or `TextClassifier`.
@@ -319,7 +321,7 @@ class TaskPresets(Mixin):
         exporting.export_to_transformers(self, path)
 
     def training_facts(self) -> dict[str, Any]:
-        """Give what a model card says of the training; nothing for a task without any.
+        """Give the facts of the training for a model card; by default none.
 
         Returns:
             Dict of `steps`, `settings`, their published `source`, and `scores`.
@@ -333,7 +335,7 @@ class TaskPresets(Mixin):
         max_shard_size: float = 10,
         card: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write a preset directory, whose model card tells of the training, too."""
+        """Write a preset directory, with the training's facts in its model card."""
         cards.check(card)
         with folders.write_aside(preset_dir) as folder:
             folders.check_room(folder, self.weights, max_shard_size)

@@ -1,4 +1,4 @@
-"""Tokenizers and preprocessors by name, handle or folder, of whatever format."""
+"""Tokenizers and preprocessors by name, handle or folder, in all formats."""
 
 import os
 from typing import Any
@@ -13,7 +13,10 @@ from keras_bertfam.types import Mixin, Path, Tokenizer
 
 
 def has_vocabulary(tokenizer: Tokenizer) -> bool:
-    """Tell whether a vocabulary is there; a preset's comes after the constructor."""
+    """Tell whether a tokenizer has its vocabulary yet.
+
+    A preset's vocabulary is loaded after the constructor.
+    """
     try:
         return bool(tokenizer.vocabulary_size() > 0)
     except ValueError:
@@ -21,7 +24,7 @@ def has_vocabulary(tokenizer: Tokenizer) -> bool:
 
 
 class _Saved(Mixin):
-    """Mixin of layers that are saved to a preset directory as a whole."""
+    """Mixin of layers whose preset directory is replaced in one operation."""
 
     def save_to_preset(self, preset_dir: Path) -> None:
         with write_aside(preset_dir) as folder:
@@ -29,7 +32,7 @@ class _Saved(Mixin):
 
 
 class PresetTokenizer(_Saved):
-    """Mixin of tokenizers that come from any preset whose tokenizer they are."""
+    """Mixin of tokenizers with `from_preset()`."""
 
     @classmethod
     def from_preset(cls, preset: Path) -> Any:
@@ -63,7 +66,7 @@ class PresetTokenizer(_Saved):
 
 
 class PresetPreprocessor(_Saved):
-    """Mixin of preprocessors that come from any preset with a tokenizer."""
+    """Mixin of preprocessors with `from_preset()`."""
 
     @classmethod
     def from_preset(cls, preset: Path, **kwargs: Any) -> Any:
@@ -71,8 +74,7 @@ class PresetPreprocessor(_Saved):
 
         Args:
             preset: see `EncoderBackbone.from_preset`.
-            **kwargs: arguments of the constructor, which take the place of saved
-                ones.
+            **kwargs: arguments of the constructor. They override saved ones.
 
         Returns:
             A preprocessor of this class.
@@ -98,12 +100,12 @@ def load_tokenizer(preset: Path) -> Tokenizer:
 
 
 def load_given_tokenizer(tokenizer: Path, family: str | None = None) -> Tokenizer:
-    """Load the tokenizer of a preset, or of files that are no preset.
+    """Load the tokenizer of a preset, or from files that aren't a preset.
 
     Args:
         tokenizer: what `source.TOKENIZERS` says.
-        family: name of the family whose tokenizer it is if the files don't say that,
-            or `None`.
+        family: name of a family, or `None`. The tokenizer is this family's if the files
+            don't name one.
 
     Returns:
         A tokenizer layer.
@@ -127,7 +129,7 @@ def load_preprocessor(cls: Any, preset: Path, **kwargs: Any) -> Any:
 
 def _preprocessor_in(cls, folder, published, **kwargs):
     if formats.find_reader(folder) is None:
-        # As a tokenizer, it may have been saved alone.
+        # A preprocessor may have been saved alone.
         if not os.path.isfile(os.path.join(folder, preset_checks.PREPROCESSOR_FILE)):
             _check_preset(folder)
         with preset_checks.explain_load_errors(folder):

@@ -1,1 +1,1 @@
-"""Files as people have them: text, JSON lines and Parquet, compressed or not."""
+"""Reading of text files: plain text, JSON lines and Parquet, compressed or not."""

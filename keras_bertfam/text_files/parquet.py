@@ -6,7 +6,7 @@ from typing import Any
 from keras_bertfam.text_files.sources import Part, Reading, Source
 from keras_bertfam.types import Path
 
-_ROWS = 1024  # decoded at once
+_ROWS = 1024  # rows that are decoded at once
 
 
 def row_groups(source: Source, size: int) -> Iterator[Part]:
@@ -23,7 +23,7 @@ def row_groups(source: Source, size: int) -> Iterator[Part]:
 
 
 def check_column(source: Source, reading: Reading) -> None:
-    """Raise a `ValueError` for a file without the column, or of another kind."""
+    """Raise a `ValueError` for a file that isn't Parquet, or lacks the column."""
     _with_column(source, reading)
 
 
@@ -60,9 +60,9 @@ def read_columns(file: Any, columns: list[str], path: Path) -> list[dict[str, An
     """Read columns of a whole Parquet file.
 
     Args:
-        file: what `open_parquet` gave.
-        columns: list of their names.
-        path: of the file, for errors.
+        file: the file that `open_parquet` gave.
+        columns: list of the columns' names.
+        path: path of the file, for errors.
 
     Returns:
         A list of dicts, one for each record.
@@ -80,10 +80,10 @@ def read_columns(file: Any, columns: list[str], path: Path) -> list[dict[str, An
 
 
 def open_parquet(path: Path) -> Any:
-    """Open a Parquet file, whose values are read when they are asked for.
+    """Open a Parquet file; its values are read later, on demand.
 
     Args:
-        path: of the file.
+        path: path of the file.
 
     Returns:
         A `pyarrow.parquet.ParquetFile`.
@@ -100,5 +100,5 @@ def open_parquet(path: Path) -> Any:
         ) from error
     try:
         return parquet.ParquetFile(path)
-    except (ValueError, OSError) as error:  # pyarrow's errors are
+    except (ValueError, OSError) as error:  # the bases of pyarrow's errors
         raise ValueError(f"{path!s} must be a Parquet file: {error}.") from error

@@ -1,4 +1,4 @@
-"""Documents and lines of files, whatever their format, compression and encoding."""
+"""Documents and lines of files in any format, compression and encoding."""
 
 import codecs
 import contextlib
@@ -13,15 +13,15 @@ from keras_bertfam.parsing import parse_json
 from keras_bertfam.text_files.parquet import check_column, parquet_values
 from keras_bertfam.text_files.sources import Part, Reading, Source
 
-# What a piece of a document begins with that continues the piece before: a zero
-# byte, which tokenizers drop or take for a space.
+# The beginning of a piece that continues a document's piece before: a zero byte, which
+# tokenizers drop or take for a space.
 CONTINUES = "\0"
 
 _BYTE_ORDER_MARK = "\ufeff"
 _CHUNK, _HEAD = 1 << 20, 1 << 16
 _LINE_ENDS = {"text": re.compile(r"\r\n?|\n"), "json": re.compile(r"\n")}
 
-# How files begin that are no text. UTF-16 may be asked for.
+# The beginnings of files that aren't text. UTF-16 is allowed if it is the `encoding`.
 _OTHERS = {
     b"\x1f\x8b": "gzip without the ending .gz",
     b"\x28\xb5\x2f\xfd": "Zstandard without the ending .zst",
@@ -33,11 +33,10 @@ _OTHERS = {
 
 
 def check_head(source: Source, reading: Reading) -> None:
-    """Refuse at once what the beginning of a file shows.
+    """Check the beginning of a file, so that a wrong file is refused at once.
 
     Raises:
-        ValueError: for a file that begins with something else than its name and
-            `reading` say.
+        ValueError: for a file whose beginning doesn't fit its name and `reading`.
     """
     if source.kind == "parquet":
         check_column(source, reading)
@@ -50,28 +49,29 @@ def read_documents(
 ) -> Iterator[str]:
     """Read the documents of a part of a file.
 
-    In text files, blank lines stand between documents. Lines end as on any system, and
-    have no white space around them; blank ones are left out.
+    In text files, blank lines separate documents. Lines can end as on any system. White
+    space around lines is removed, and blank lines are left out.
 
     Args:
         part: `Part`.
         reading: `Reading`.
-        max_bytes: a document is cut at the end of the line with which it gets longer
-            than this. Pieces but the first begin with `CONTINUES`.
+        max_bytes: a longer document is cut into pieces: each piece ends with the first
+            line by which it exceeds this size. All pieces except the first begin with
+            `CONTINUES`.
 
     Yields:
         Strings that aren't empty.
 
     Raises:
         OSError: if a file can't be read.
-        ValueError: for text of another encoding, a file of another format, or a line
-            that is too long: which, and where in it.
+        ValueError: for text in another encoding, a file in another format, or a line
+            that is too long. The error names the file and the place in it.
     """
     return _pieces(_texts(part, reading), max_bytes)
 
 
 def read_lines(part: Part, reading: Reading) -> Iterator[str]:
-    """Read the lines of the documents of `read_documents`, with its errors."""
+    """Read the lines of documents; see `read_documents`."""
     for text in _texts(part, reading):
         yield from filter(None, text.split("\n"))
 
@@ -96,16 +96,16 @@ def read_every_line(part: Part, reading: Reading) -> Iterator[str]:
 
 
 def tidy_text(value: Any, part: Part, reading: Reading, place: str) -> str:
-    """Give a value of a table lines as those of text files.
+    """Bring a value of a table into the form of a document of a text file.
 
     Args:
         value: str, bytes in UTF-8, or `None`.
         part: `Part`, for the error.
         reading: `Reading`.
-        place: where the value is, for the error.
+        place: the place of the value, for the error.
 
     Returns:
-        Lines without white space around them, none of which is blank.
+        Lines without white space around them, and without blank lines.
 
     Raises:
         ValueError: for a value that isn't text, or a line that is too long.
@@ -123,8 +123,8 @@ def tidy_text(value: Any, part: Part, reading: Reading, place: str) -> str:
         ) from error
     except AttributeError:
         raise ValueError(
-            f"{name} must have texts as {reading.feature!r}, `feature`. Received, in "
-            f"{place}: {value!r}."
+            f"{name} must have texts in {reading.feature!r}, the `feature`. Received, "
+            f"in {place}: {value!r}."
         ) from None
     lines = _split_lines(value)
     if _is_too_long(value, lines, reading):
@@ -133,8 +133,8 @@ def tidy_text(value: Any, part: Part, reading: Reading, place: str) -> str:
 
 
 def _pieces(texts: Iterable[str], max_bytes: float) -> Iterator[str]:
-    """Join texts of whole lines to documents, or pieces of them."""
-    parts: list[str] = []  # of a document whose end is still to come
+    """Join texts of whole lines to documents, or to pieces of documents."""
+    parts: list[str] = []  # of a document that isn't complete yet
     size, before, line_end = 0, "", "\n"
     for text in texts:
         text = line_end + text
@@ -164,7 +164,7 @@ def _bytes_of(text):
 
 
 def _texts(part, reading):
-    """Strip whole lines of white space around them; documents end with blank ones."""
+    """Yield texts of whole, stripped lines; a blank line ends a document."""
     kind = part.source.kind
     if kind == "text":
         for _, lines in _blocks(part, reading):
@@ -195,31 +195,31 @@ def _json_values(part, reading):
                 value = parse_json(line, nan=True)
             except ValueError as error:
                 raise ValueError(
-                    f"{name} must have a JSON object a line. Received, in {place}: "
-                    f"{error}."
+                    f"{name} must have a JSON object in each line. Received, in "
+                    f"{place}: {error}."
                 ) from error
             if not isinstance(value, dict) or reading.feature not in value:
                 raise ValueError(
                     f"{name} must have objects with the field {reading.feature!r}, "
-                    f"`feature`. Received, in {place}: {line[:80]!r}."
+                    f"the `feature`. Received, in {place}: {line[:80]!r}."
                 )
             yield place, value[reading.feature]
 
 
 def _blocks(part, reading):
-    """Read whole lines, about a MiB at once, and the byte where they begin."""
+    """Yield blocks of whole lines, of about a MiB, and the byte where each begins."""
     kind = part.source.kind
-    rest: list[str] = []  # of a line whose end is still to come
+    rest: list[str] = []  # of a line that isn't complete yet
     begin = None
     for text, end, last in _decoded(part, reading, _CHUNK):
         if begin is None:
-            has_mark = "".encode(reading.encoding)  # which the decoder leaves out
+            has_mark = "".encode(reading.encoding)  # the decoder leaves the mark out
             begin = end - reading.size(text) if has_mark else part.start
             if not begin and text.startswith(_BYTE_ORDER_MARK):
                 begin, text = reading.size(_BYTE_ORDER_MARK), text[1:]
         cut = len(text) if last else text.rfind("\n") + 1
         if not cut and kind == "text":
-            cut = text.rfind("\r", 0, -1) + 1  # the last may be half of an end
+            cut = text.rfind("\r", 0, -1) + 1  # a last "\r" may be half of a line end
         if cut or last:
             block = "".join([*rest, text[:cut]])
             lines = _split_lines(block) if kind == "text" else block.split("\n")
@@ -227,7 +227,7 @@ def _blocks(part, reading):
                 at = begin + reading.size(_before_longest(block, kind))
                 raise _too_long(part, reading, f"at byte {at}")
             if not last:
-                lines.pop()  # what follows the last end
+                lines.pop()  # the text after the last line end
             yield begin, lines
             begin, rest = end - reading.size(text[cut:]), []
         rest.append(text[cut:])
@@ -261,7 +261,7 @@ def _before_longest(block, kind):
 
 
 def _decoded(part, reading, chunk_size):
-    """Decode chunks, each with the byte reached and whether it is the last."""
+    """Yield decoded chunks, each with the byte reached and whether it is the last."""
     source = part.source
     decoder = codecs.getincrementaldecoder(reading.encoding)()
     with opened(source) as file:
@@ -285,7 +285,7 @@ def _decoded(part, reading, chunk_size):
 def _read(file, size, source, at):
     try:
         return file.read(size)
-    except Exception as error:  # each library has its own
+    except Exception as error:  # each library has its own errors
         if not source.compressed:
             raise
         raise ValueError(
@@ -298,8 +298,8 @@ def _check_format(head, source):
     for mark, kind in _OTHERS.items():
         if head.startswith(mark):
             raise ValueError(
-                f"{source.name} must be text, or have the ending of what it is. "
-                f"Received: what begins as {kind}."
+                f"{source.name} must be text, or have the ending of its format. "
+                f"Received: a file that begins as {kind}."
             )
 
 
@@ -319,7 +319,7 @@ _COMPRESSED = 1 << 16
 
 @contextlib.contextmanager
 def opened(source: Source) -> Iterator[Any]:
-    """Open a file to read its bytes as they were before it was compressed."""
+    """Open a file to read its decompressed bytes."""
     if source.name.endswith(".gz"):
         with gzip.open(source.name) as file:
             yield file
@@ -340,9 +340,9 @@ def opened(source: Source) -> Iterator[Any]:
 
 
 class _ZstandardFrames(io.RawIOBase):
-    """The content of all frames of Zstandard in a file, which must be whole.
+    """The content of all Zstandard frames of a file, which must be complete.
 
-    `zstandard.open` reads the first only, and says nothing of one that was cut off.
+    `zstandard.open` reads only the first frame, and gives no error if it was cut off.
     """
 
     def __init__(self, file, decompressor):
@@ -371,18 +371,18 @@ class _ZstandardFrames(io.RawIOBase):
         return len(given)
 
 
-# Python's own, without U+001C to U+001F, which Unicode has not.
+# Python's white space without U+001C to U+001F, which aren't white space in Unicode.
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B)))
 WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
 
 
 def between_brackets(characters: str) -> str:
-    """Write characters for a class of RE2, whose own `\\s` is ASCII's.
+    """Write characters for a class of RE2, whose own `\\s` has only ASCII characters.
 
     Args:
-        characters: of the class.
+        characters: the characters of the class.
 
     Returns:
-        What stands between `[` and `]`.
+        The text between `[` and `]`.
     """
     return "".join(rf"\x{{{ord(character):x}}}" for character in characters)

@@ -1,4 +1,4 @@
-"""What is read: files found by paths and patterns, datasets, and parts of them."""
+"""Sources of documents: files found by paths and patterns, datasets, and parts."""
 
 import dataclasses
 import glob
@@ -13,17 +13,17 @@ MAX_LINE_LENGTH = 1 << 22
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """The options by which documents are read.
+    """Options for reading documents.
 
     Args:
         feature: the field of JSON, or the column, that has the text.
-        split: of a TFDS or Hugging Face dataset.
+        split: the split of a TFDS or Hugging Face dataset.
         one_per_file: bool. Whether a text file is one document.
-        encoding: str. Of text and JSON, as Python names it.
+        encoding: str. Encoding of text and JSON, as Python names it.
         max_line_length: int. The most characters of a line.
 
     Raises:
-        ValueError: for an encoding that there isn't, or a length below 1.
+        ValueError: for an unknown encoding, or a length below 1.
     """
 
     feature: str = "text"
@@ -37,7 +37,7 @@ class Reading:
             "".encode(self.encoding)
         except LookupError as error:
             raise ValueError(
-                "`encoding` must be one of text that Python knows, such as "
+                "`encoding` must be a text encoding that Python knows, such as "
                 f'"latin-1". Received: {self.encoding!r}.'
             ) from error
         if self.max_line_length < 1:
@@ -59,8 +59,8 @@ class Source:
     Attributes:
         name: path, `"tfds:NAME"` or `"hf:NAME"`.
         kind: `"text"`, `"json"`, `"parquet"`, `"tfds"` or `"hf"`.
-        bytes: int. Its size; of a dataset that doesn't say so, 0.
-        stamp: what changes with its content.
+        bytes: int. Its size; 0 for a dataset of unknown size.
+        stamp: a value that changes when the content changes.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Source:
 
     @property
     def compressed(self) -> bool:
-        """bool: whether it can be read from its beginning only."""
+        """bool: whether the file is compressed, and so readable only from the start."""
         return self.name.endswith(COMPRESSED)
 
 
@@ -81,7 +81,8 @@ class Part:
     Attributes:
         source: `Source`.
         start: int. The first byte, row group or example.
-        end: int. That after the last; -1 is the source's end.
+        end: int. The byte, row group or example after the last; -1 for the source's
+            end.
     """
 
     source: Source
@@ -104,11 +105,11 @@ def find_files(names: Path | Iterable[Path], argument: str) -> list[Source]:
     """Find files by paths and patterns.
 
     Args:
-        names: a path or glob pattern, or some of them.
+        names: a path or glob pattern, or several of them.
         argument: the argument's name for the error.
 
     Returns:
-        A list of `Source`, sorted by name, each once, also where patterns overlap.
+        A list of `Source`, sorted by name, each once even if patterns overlap.
 
     Raises:
         FileNotFoundError: if there is no file, or one is missing.
@@ -120,7 +121,7 @@ def find_files(names: Path | Iterable[Path], argument: str) -> list[Source]:
     missing = [item for item, each in zip(items, found, strict=True) if not each]
     if missing or not paths:
         received = "none"
-        if missing:  # not all of them, which may be texts where paths belong
+        if missing:  # name one only: the list may be texts given in place of paths
             received = f"{len(missing)} not found, such as {missing[0][:200]!r}"
         raise FileNotFoundError(
             f"`{argument}` must name existing files, by paths or patterns. "

@@ -1,4 +1,4 @@
-"""Tokens that are found in a text before its tokenizer's model splits the rest."""
+"""Added tokens, which are found in a text before the tokenizer's model splits it."""
 
 import dataclasses
 import re
@@ -12,7 +12,7 @@ from keras_bertfam.autograph import as_written
 from keras_bertfam.tokenizers.texts import CLUSTER, WHITE_SPACE
 from keras_bertfam.types import TFRagged, TFTensor
 
-# Unicode's word characters: what a token of single words can't have beside it.
+# Unicode's word characters. A token with `single_word` can't have one beside it.
 _WORD = r"[\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}]"
 
 
@@ -21,13 +21,14 @@ class AddedToken:
     """A token that is found in texts as it is written, whatever the model knows.
 
     Args:
-        content: str. What is looked for.
-        lstrip: bool. White space before it is part of it.
-        rstrip: bool. White space after it is part of it.
-        single_word: bool. It isn't found inside a word.
-        normalized: bool. It is looked for after the tokenizer's clean-up, as in
-            lower-case letters.
-        special: bool. It marks something: it isn't masked, nor drawn at random.
+        content: str. The text of the token.
+        lstrip: bool. Whether white space before it belongs to it.
+        rstrip: bool. Whether white space after it belongs to it.
+        single_word: bool. If true, it isn't found inside a word.
+        normalized: bool. Whether to look for it after the tokenizer's clean-up, for
+            example in lower-cased text.
+        special: bool. Whether it is a special token: it isn't masked, nor drawn at
+            random.
 
     Example:
 
@@ -61,10 +62,10 @@ class AddedToken:
 def as_added_tokens(
     tokens: Iterable[str | dict[str, Any] | AddedToken],
 ) -> tuple[AddedToken, ...]:
-    """Make `AddedToken`s of strings, or of dicts of their arguments.
+    """Make `AddedToken`s from strings, or from dicts of their arguments.
 
     Raises:
-        ValueError: for other things, one string, or a token twice.
+        ValueError: for a single string, other values, or a token that comes twice.
     """
     if isinstance(tokens, str | bytes | dict):
         raise ValueError(f"`added_tokens` must be a list. Received: {tokens!r}.")
@@ -76,7 +77,7 @@ def as_added_tokens(
             token = AddedToken(**token)
         if not isinstance(token, AddedToken):
             raise ValueError(
-                "`added_tokens` must be of strings, or of dicts of `content` and "
+                "`added_tokens` must have strings, or dicts of `content` and "
                 f"{', '.join(sorted(_FIELDS - {'content'}))}. Received: {token!r}."
             )
         made.append(token)
@@ -84,7 +85,7 @@ def as_added_tokens(
     twice = {content for content in contents if contents.count(content) > 1}
     if twice:
         raise ValueError(
-            f"`added_tokens` must have each token once. Received: {min(twice)!r} twice."
+            f"`added_tokens` must not repeat a token. Received: {min(twice)!r} twice."
         )
     return tuple(made)
 
@@ -93,13 +94,13 @@ _FIELDS = {field.name for field in dataclasses.fields(AddedToken)}
 
 
 class TextParts(NamedTuple):
-    """Texts in parts, each a token or text between: ragged, `(batch, None)`.
+    """Texts cut into parts: tokens, and the text between them. Ragged `(batch, None)`.
 
     Args:
-        texts: what each part is.
-        numbers: int32, which of the tokens it is; -1 for text.
-        starts: int64, the byte of the text where it begins.
-        ends: int64, the byte after it.
+        texts: string, each part.
+        numbers: int32, the number of the token; -1 for text between tokens.
+        starts: int64, the byte of the text where the part begins.
+        ends: int64, the byte after the part.
     """
 
     texts: TFRagged
@@ -119,19 +120,21 @@ def split_at(
     tokens: Sequence[AddedToken],
     clean: Callable[[TFTensor], TFTensor] | None = None,
 ) -> TextParts:
-    """Split texts at tokens, those that aren't `normalized` first. Works in a graph.
+    """Split texts at tokens. Works in a graph.
 
-    Of `"a <b> c"` and a token `<b>` that takes the space before it:
+    For example, `"a <b> c"` and a token `<b>` with `lstrip` give
 
         texts     "a"  "<b>"  " c"
         numbers   -1   0      -1
         starts    0    1      5
 
+    Tokens that aren't `normalized` are split off first, then the others. If several
+    tokens fit at a place, the longest is taken.
+
     Args:
         texts: string tensor of shape `(batch,)`, in UTF-8.
-        tokens: list of `AddedToken`. Where several could be, the longest is.
-        clean: callable that takes and returns strings, the tokenizer's clean-up, or
-            `None`.
+        tokens: list of `AddedToken`.
+        clean: function from strings to strings, the tokenizer's clean-up; or `None`.
 
     Returns:
         `TextParts`.
@@ -150,7 +153,7 @@ def split_at(
     found = _numbered(split(inner, [tokens[k] for k in cleaned], clean), cleaned)
     if not parts:
         return found
-    # A token of the first round is the one part of its row; the others have theirs.
+    # In the second round each part is a row. Tokens of the first round stay whole.
     alone = parts.is_token
 
     def merged(outer, inner, first):
@@ -169,7 +172,7 @@ def split_at(
 
 
 def _numbered(parts, numbers):
-    """Number parts as they are numbered in a longer list."""
+    """Replace the numbers of tokens by their numbers in a longer list."""
     own = tf.gather([-1, *numbers], parts.numbers.flat_values + 1)
     return parts._replace(numbers=parts.numbers.with_flat_values(own))
 
@@ -205,9 +208,9 @@ def _split(texts, tokens, clean=None):
 
 
 def _neighbour(values, rows, default, before):
-    """Give the value before or after each, in the same row; else a default."""
-    # "a", "b", "c" in the rows 0, 0, 1, by default "-": before are "-", "a", "-", and
-    # after "b", "-", "-".
+    """Give the value before or after each value in its row, or a default."""
+    # Example: "a", "b", "c" in the rows 0, 0, 1 and the default "-". Before them are
+    # "-", "a", "-", and after them "b", "-", "-".
     first = tf.fill([tf.minimum(tf.size(rows), 1)], tf.cast(default, values.dtype))
     near = rows[1:] == rows[:-1]
     if before:
@@ -216,15 +219,15 @@ def _neighbour(values, rows, default, before):
 
 
 def _is_any(numbers, of):
-    """Tell which numbers are of those that a list says; -1 is of none."""
+    """Tell for which numbers a list of bools is true; for -1 it is false."""
     return tf.gather([False, *of], numbers + 1)
 
 
 def _whole_words(rows, flat, numbers, starts, ends, single_word):
-    """Make text of tokens inside words, and join it with the text beside it."""
+    """Turn tokens inside words back into text, and join it with the text beside it."""
     inside = tf.zeros(tf.shape(numbers), bool)
     for before, place in ((True, -1), (False, 0)):
-        # An empty text has no last character: a space stands for it.
+        # An empty text has no last character; a space stands for it.
         near = _neighbour(flat, rows, " ", before)
         at = tf.fill(tf.shape(near), place)
         near = tf.strings.substr(near, at, tf.ones_like(at), unit="UTF8_CHAR")
@@ -244,7 +247,7 @@ def _whole_words(rows, flat, numbers, starts, ends, single_word):
 
 
 def _strip(rows, flat, numbers, starts, ends, strips, after):
-    """Give white space of the text after or before tokens to them."""
+    """Move white space of the text after or before tokens into the tokens."""
     wanting = _is_any(numbers, strips)
     text = numbers < 0
     giving = text & _neighbour(wanting, rows, False, after)
@@ -273,12 +276,12 @@ def _split_cleaned(texts, tokens, clean):
 
 
 def _split_by_characters(texts, tokens, clean):
-    """Split cleaned texts, and put what was there before together by parts."""
+    """Split cleaned texts, and put the original text together for each part."""
     clusters, starts, ends = ragged.split_at(texts, CLUSTER, CLUSTER)
     cleaned = clusters.with_flat_values(clean(clusters.flat_values))
     parts = _split(tf.strings.reduce_join(cleaned, 1), tokens)
-    # Bytes of all clean texts one after the other: a cluster is of the part in which
-    # its middle byte is, as there may be spaces around it.
+    # Number the bytes of all clean texts. A cluster belongs to the part that holds its
+    # middle byte, since a clean-up may put spaces around it.
     sizes = tf.cast(tf.strings.length(cleaned.flat_values), tf.int64)
     at = tf.cumsum(sizes, exclusive=True) + tf.maximum(sizes - 1, 0) // 2
     firsts = tf.cumsum(

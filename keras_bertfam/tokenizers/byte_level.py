@@ -1,17 +1,17 @@
-"""Byte-level BPE in the graph: texts in words as published, words in tokens by merges.
+"""Byte-level BPE in the graph: split texts into words, and words into tokens by merges.
 
-KerasHub's byte-pair tokenizers mark places inside the text by characters that texts
-have: the Devanagari digit six is deleted, and `Ĵ` with a capital is taken for a special
-token. Here places stay numbers.
+KerasHub's byte-pair tokenizers mark places in a text by characters that texts can
+contain. So they delete the Devanagari digit six, and take `Ĵ` before a capital for a
+special token. Here places are numbers.
 
-The published expression (Radford et al., 2019) ends with `\\s+(?!\\S)|\\s+`: of white
-space before a word, all but the last character is a token by itself. RE2, which
-TensorFlow has, can't look ahead, so the last character is given to the word first. Of
-`"a  b\\n\\nc"`:
+The published expression (Radford et al., 2019) ends with `\\s+(?!\\S)|\\s+`: of the
+white space before a word, all characters except the last are a separate token.
+TensorFlow's RE2 can't look ahead. So the last character is first moved to the word.
+`"a  b\\n\\nc"` is split in three steps:
 
-    white space and others   "a"  "  "  "b"  "\\n\\n"  "c"
-    the last to the word     "a"  " "  " b"  "\\n"  "\\nc"
-    words                    "a"  " "  " b"  "\\n"  "\\n"  "c"
+    split at white space     "a"  "  "  "b"  "\\n\\n"  "c"
+    move the last character  "a"  " "  " b"  "\\n"  "\\nc"
+    split into words         "a"  " "  " b"  "\\n"  "\\n"  "c"
 """
 
 from collections.abc import Iterable
@@ -49,13 +49,13 @@ _WORDS = (
 
 @as_written
 def words_of(texts: TFTensor) -> TFRagged:
-    """Split texts into the words that are merged by themselves. Works in a graph.
+    """Split texts into words, each of which is merged separately. Works in a graph.
 
     Args:
         texts: string tensor of shape `(batch,)`, in UTF-8.
 
     Returns:
-        Ragged string tensor of shape `(batch, None)`, whose words joined are the text.
+        Ragged string tensor of shape `(batch, None)`. The words joined are the text.
     """
     return words_after_spaces(texts, _SPACES, _SPACES, _WORDS)
 
@@ -66,13 +66,13 @@ class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
     Args:
         vocabulary: path of a `vocab.json`, or a dict from tokens to ids.
         merges: path of a `merges.txt`, or a list of its lines.
-        normalizer: list of dicts. What is done to texts first, steps as in a
-            `tokenizer.json`, such as `{"type": "NFKC"}`.
-        pre_tokenizer: list of dicts. What splits texts before the published
+        normalizer: list of dicts, steps of a `tokenizer.json` that are done to texts
+            first, such as `{"type": "NFKC"}`.
+        pre_tokenizer: list of dicts, steps that split texts before the published
             expression does, such as `{"type": "Digits", "individual_digits": True}`;
             `None` for the class's own steps, mostly none.
         ignore_merges: bool. Whether a word that is a token stays whole, whatever the
-            merges are; `None` for what is the class's own, mostly `False`.
+            merges are; `None` for the class's own setting, mostly `False`.
         **kwargs: arguments of `TextTokenizer` and
             `keras_hub.tokenizers.BytePairTokenizer`.
     """
@@ -104,7 +104,7 @@ class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         self.ignore_merges = ignore_merges
         for name, token in self.special_token_names.items():
             self._add_special_token(token, f"{name}_token")
-        # KerasHub's other path, in pure Python, splits words otherwise.
+        # KerasHub's other path, in pure Python, splits words differently.
         kwargs["_allow_python_workflow"] = False
         super().__init__(vocabulary=vocabulary, merges=merges, **kwargs)
 
@@ -116,11 +116,11 @@ class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         return normalize(texts, self.normalizer) if self.normalizer else texts
 
     def normalizer_steps(self) -> list[Step]:
-        """List what is done to texts, as in a `tokenizer.json`."""
+        """List the steps that clean texts, as in a `tokenizer.json`."""
         return [dict(step) for step in self.normalizer]
 
     def pre_tokenizer_steps(self) -> list[Step]:
-        """List how texts are split, as in a `tokenizer.json`."""
+        """List the steps that split texts, as in a `tokenizer.json`."""
         flags = {"add_prefix_space": self.add_prefix_space, "trim_offsets": True}
         step = {"type": "ByteLevel", "use_regex": True, **flags}
         *others, last = self.pre_tokenizer or [{}]
@@ -153,15 +153,17 @@ def byte_level_rows(
 ) -> TFRagged:
     """Tokenize as the published byte-level BPE does. Works in a graph.
 
-    A zero byte becomes a space, since RE2 in TensorFlow takes it for a text's end.
+    A zero byte becomes a space, since TensorFlow's RE2 takes it for a text's end.
 
     Args:
         tokenizer: a `keras_hub.tokenizers.BytePairTokenizer`.
         texts: strings of shape `(batch,)`, in UTF-8.
-        by_words: bool. Words are merged by themselves, and not whole texts.
+        by_words: bool. Whether to merge within words only. If false, tokens can span
+            words.
 
     Returns:
-        Ragged tensor of shape `(batch, None)`, of ids, or strings for such a dtype.
+        Ragged tensor of shape `(batch, None)`: ids, or strings if that is the
+        tokenizer's dtype.
     """
     texts = without_nul(texts)
     if tokenizer.add_prefix_space:
@@ -183,7 +185,8 @@ def byte_level_rows(
     if tokenizer.compute_dtype == "string":
         return tokens
     ids = tokens.with_flat_values(tokenizer.token_to_id_map.lookup(tokens.flat_values))
-    # A byte that the vocabulary lacks is an unknown token, or left out without one.
+    # A byte that the vocabulary lacks becomes the unknown token. Without such a token
+    # it is left out.
     names = (name for name in ("<unk>", "[UNK]") if name in tokenizer.vocabulary)
     unknown = next(names, None)
     if unknown is None:
@@ -206,22 +209,23 @@ def _whole_where_known(tokenizer, letters):
 class RobertaTokenizer(ByteLevelTokenizer, keras_hub.tokenizers.RobertaTokenizer):
     """RoBERTa's tokenizer, byte-level BPE, with the ids of the original.
 
-    `keras_hub.tokenizers.RobertaTokenizer` deletes the Devanagari digit six, and reads
-    `ĴB` as `<mask>`. `<mask>` takes the space before it.
+    `<mask>` includes the space before it. `keras_hub.tokenizers.RobertaTokenizer` gives
+    other ids for some texts: it deletes the Devanagari digit six, and reads `ĴB` as
+    `<mask>`.
 
     Args:
         vocabulary: path of a `vocab.json`, or a dict from tokens to ids.
         merges: path of a `merges.txt`, or a list of its lines.
-        **kwargs: `added_tokens` (list of `AddedToken` or str: what is found in texts
-            before they are split), `add_prefix_space` (bool: a text begins as after a
-            space), `normalizer` and `pre_tokenizer` (lists of dicts, steps of a
-            `tokenizer.json` that are done to texts before), and the other arguments of
-            `keras_hub.tokenizers.BytePairTokenizer`.
+        **kwargs: `added_tokens` (list of `AddedToken` or str, tokens that are found in
+            texts before these are split), `add_prefix_space` (bool, whether to put a
+            space before each text), `normalizer` and `pre_tokenizer` (lists of dicts,
+            steps of a `tokenizer.json` that are done to texts first), and the other
+            arguments of `keras_hub.tokenizers.BytePairTokenizer`.
 
     Returns:
-        Called on strings of shape `(batch,)`: a `tf.RaggedTensor` of shape
-        `(batch, None)`, in eager mode, too; on a single string, a tensor of shape
-        `(None,)`.
+        Called on strings of shape `(batch,)`, a `tf.RaggedTensor` of shape
+        `(batch, None)`, also in eager mode. Called on a single string, a tensor of
+        shape `(None,)`.
 
     Example:
 
@@ -239,10 +243,9 @@ class RobertaTokenizer(ByteLevelTokenizer, keras_hub.tokenizers.RobertaTokenizer
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class BartTokenizer(ByteLevelTokenizer, keras_hub.tokenizers.BartTokenizer):
-    """BART's tokenizer, byte-level BPE as RoBERTa's, with its mask token.
+    """BART's tokenizer: RoBERTa's byte-level BPE, with a mask token.
 
-    `keras_hub.tokenizers.BartTokenizer` doesn't know `<mask>`, which BART's noise is
-    made of.
+    `keras_hub.tokenizers.BartTokenizer` lacks `<mask>`, which BART's noise needs.
 
     Args:
         vocabulary: path of a `vocab.json`, or a dict from tokens to ids.
@@ -296,8 +299,8 @@ class GPT2Tokenizer(ByteLevelTokenizer, keras_hub.tokenizers.GPT2Tokenizer):
 class ModernBertTokenizer(ByteLevelTokenizer):
     """ModernBERT's tokenizer: byte-level BPE with BERT's special tokens.
 
-    Texts are in Unicode's form NFC, as `transformers` has them. Runs of spaces for
-    which the vocabulary has a token, from two on without a gap, are that token.
+    Texts are normalised to Unicode's form NFC, as in `transformers`. The vocabulary has
+    tokens for runs of two, three, ... spaces; such a run becomes its token.
 
     Args:
         vocabulary: path of a `vocab.json`, or a dict from tokens to ids, with

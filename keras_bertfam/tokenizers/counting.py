@@ -1,4 +1,4 @@
-"""Vocabularies compared with text: counts of tokens, and words that are missing."""
+"""Counts of tokens in text, and frequent words that a vocabulary lacks."""
 
 import collections
 
@@ -28,8 +28,8 @@ def count_tokens(tokenizer: Tokenizer, documents: TFDataset) -> np.ndarray:
         documents: `tf.data.Dataset` of scalar strings.
 
     Returns:
-        An int64 NumPy array of shape `(vocabulary_size,)`: what `SmoothedTokens`
-        and the `random_token_weights` of `MaskTokens` take.
+        An int64 NumPy array of shape `(vocabulary_size,)`, for `SmoothedTokens` and the
+        `random_token_weights` of `MaskTokens`.
 
     Example:
 
@@ -60,7 +60,7 @@ def extend_vocabulary(
     count: int,
     min_frequency: int = 2,
 ) -> BertTokenizer:
-    """Add the most frequent words that a tokenizer splits to its vocabulary.
+    """Extend a vocabulary by the most frequent words that its tokenizer splits.
 
     Args:
         tokenizer: `BertTokenizer`.
@@ -69,7 +69,8 @@ def extend_vocabulary(
         min_frequency: int. How often a word must occur. Defaults to `2`.
 
     Returns:
-        A tokenizer of its class with the words after the old ones, whose ids stay.
+        A tokenizer of the same class. The old tokens keep their ids, and the new words
+        follow.
 
     Raises:
         TypeError: for another kind of tokenizer.
@@ -85,7 +86,7 @@ def extend_vocabulary(
     """
     if not isinstance(tokenizer, BertTokenizer):
         raise TypeError(
-            "`tokenizer` must be a `BertTokenizer`, whose words can be told. "
+            "`tokenizer` must be a `BertTokenizer`, which splits texts into words. "
             f"Received: {type(tokenizer).__name__}."
         )
     if count < 0:
@@ -93,7 +94,7 @@ def extend_vocabulary(
 
     def split(texts):
         texts = clean_texts(to_utf8(without_languages(texts)), tokenizer.lowercase)
-        # As BERT does, white space and punctuation end a word.
+        # White space and punctuation end a word, as in BERT.
         texts = tf.strings.regex_replace(texts, r"[^\p{L}\p{M}\p{N}]", " ")
         return tf.strings.split(texts).flat_values
 
@@ -105,7 +106,7 @@ def extend_vocabulary(
     ):
         frequencies.update(word.decode() for word in batch.numpy())
     known = {*tokenizer.get_vocabulary()}
-    # By frequency, and words as frequent in the order of the alphabet.
+    # Sort by frequency; equally frequent words in alphabetical order.
     ranked = sorted(frequencies.items(), key=lambda item: (-item[1], item[0]))
     new = [
         word

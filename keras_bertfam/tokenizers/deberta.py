@@ -1,4 +1,4 @@
-"""DeBERTa's tokenizers: GPT-2's byte pairs, and SentencePiece, with BERT's tokens."""
+"""DeBERTa's tokenizers: byte pairs or SentencePiece, with BERT's special tokens."""
 
 import keras
 
@@ -12,7 +12,7 @@ _MASK = "[MASK]"
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class DebertaTokenizer(ByteLevelTokenizer):
-    """The tokenizer of DeBERTa's first version: GPT-2's byte pairs, BERT's tokens.
+    """DeBERTa's tokenizer, first version: GPT-2's byte pairs, BERT's special tokens.
 
     Args:
         vocabulary: path of a `vocab.json`, or a dict from tokens to ids, with
@@ -45,10 +45,10 @@ class DebertaTokenizer(ByteLevelTokenizer):
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class DebertaV2Tokenizer(PlainSentencePiece):
-    """The tokenizer of DeBERTa's second and third version, and of mDeBERTa.
+    """DeBERTa's tokenizer, second and third version, and mDeBERTa's.
 
-    `[MASK]` comes after the pieces of its SentencePiece model, unless it is one of
-    them. Special tokens are found in texts.
+    `[MASK]` gets the id after the last piece of the SentencePiece model, unless it is a
+    piece itself. Special tokens are found in texts.
 
     Args:
         proto: path of a `spm.model`, or its content as bytes, with `[CLS]`, `[SEP]`,
@@ -92,11 +92,11 @@ class DebertaV2Tokenizer(PlainSentencePiece):
             super().set_proto(model.SerializeToString())
 
     def _update_special_token_ids(self) -> None:
-        if _MASK in self.model_vocabulary():  # else it is to be added
+        if _MASK in self.model_vocabulary():  # else it is added later
             super()._update_special_token_ids()
 
     def proto_in_own_order(self) -> bytes:
-        """Give the model without the mask token at its end, as it is published."""
+        """Give the model in its published form, without the mask token at its end."""
         model = PieceModel()
         model.ParseFromString(self.proto)
         if model.pieces[-1].piece == _MASK:

@@ -1,4 +1,4 @@
-"""ELMo's tokenizer: words of a text, and the bytes that they are made of."""
+"""ELMo's tokenizer: words, and the bytes of words."""
 
 import collections
 import os
@@ -27,7 +27,8 @@ from keras_bertfam.types import Config, Path, TFDataset, TFRagged, TFTensor
 
 START, END, UNKNOWN = "<S>", "</S>", "<UNK>"
 _FILE = "vocabulary.txt"
-# After the bytes: begin and end of a sentence and of a word, and what fills up a word.
+# After the 256 bytes: begin and end of a sentence and of a word, and the filler of
+# short words.
 _SENTENCE_START, _SENTENCE_END, _WORD_START, _WORD_END, _FILL = range(256, 261)
 _SPACES = f"[{WHITE_SPACE}]+"
 
@@ -35,28 +36,30 @@ _SPACES = f"[{WHITE_SPACE}]+"
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenizer):
-    """ELMo's tokenizer: words as ids of a vocabulary, and as ids of their characters.
+    """ELMo's tokenizer: gives the ids of words, and the ids of their characters.
 
-    A model reads characters, and so there are no unknown words. The vocabulary has the
-    words that pre-training predicts; without one there are `<S>`, `</S>` and `<UNK>`.
+    Models read characters, so no word is unknown to them. The vocabulary has the words
+    that pre-training predicts. Without one it is `<S>`, `</S>` and `<UNK>`.
 
     Args:
         vocabulary: list of strings or the path of a file with a word per line, the
-            most frequent first, as bilm-tf's. It must hold `<S>`, `</S>` and `<UNK>`.
+            most frequent first, as in bilm-tf. It must contain `<S>`, `</S>` and
+            `<UNK>`.
         max_characters: int. Characters of a word, its begin and end included. Defaults
-            to `50`, that of all published models.
-        long_words: `"cut"`, as in the released code: of a word that has more bytes the
-            first count; or `"error"`. Defaults to `"cut"`.
-        split: `"words"`, into words and punctuation; or `"spaces"`, for text that is
-            tokenised already. Defaults to `"words"`.
+            to `50`, as in all published models.
+        long_words: `"cut"` cuts a word with too many bytes, as the released code does;
+            `"error"` raises an error. Defaults to `"cut"`.
+        split: `"words"` splits texts into words and punctuation; `"spaces"` splits at
+            white space, for text that is tokenised already. Defaults to `"words"`.
 
     Returns:
-        Called on strings of shape `(batch,)`: a ragged int32 tensor `(batch, None)`, or
-        lists in eager mode.
+        Called on strings of shape `(batch,)`, a ragged int32 tensor `(batch, None)`; in
+        eager mode lists.
 
     Raises:
-        ValueError: for a vocabulary without one of the three, or with a word twice.
-        tf.errors.InvalidArgumentError: with `long_words="error"` for a long word.
+        ValueError: for a vocabulary without one of these three words, or with a word
+            twice.
+        tf.errors.InvalidArgumentError: for a long word, with `long_words="error"`.
 
     Example:
 
@@ -72,7 +75,7 @@ class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenize
     allenai/bilm-tf, bilm/data.py.
     """
 
-    pad_token_id = 0  # of rows, which have a mask besides
+    pad_token_id = 0  # rows also have a padding mask
     mask_token = None
 
     def __init__(
@@ -94,8 +97,8 @@ class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenize
                 )
         if max_characters < 3:
             raise ValueError(
-                "`max_characters` must be at least 3, for a character between begin "
-                f"and end. Received: {max_characters}."
+                "`max_characters` must be at least 3: begin, one character and end. "
+                f"Received: {max_characters}."
             )
         self.max_characters = max_characters
         self.long_words = long_words
@@ -111,7 +114,7 @@ class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenize
         self.set_vocabulary(vocabulary)
 
     def set_vocabulary(self, vocabulary: Path | Sequence[str] | None) -> None:
-        """Set the words, see the constructor."""
+        """Set the vocabulary, see the constructor."""
         if vocabulary is None:
             words = [START, END, UNKNOWN]
         elif isinstance(vocabulary, (str, os.PathLike)):
@@ -130,13 +133,13 @@ class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenize
             known = self._token_to_id
             wrong = next(w for n, w in enumerate(words) if known[w] != n or not w)
             raise ValueError(
-                "`vocabulary` must have each word once, and none that is empty. "
+                "`vocabulary` must not have a word twice, or an empty word. "
                 f"Received: {wrong!r}."
             )
         self.vocabulary = words
         with tf.device("CPU:0"):
             numbers = _numbers(tf.constant(words)).numpy()
-        # NumPy arrays, of which each graph makes constants of its own.
+        # NumPy arrays: each graph makes its own constants from them.
         self._order = np.argsort(numbers).astype("int32")
         self._sorted = numbers[self._order]
         self._update_special_token_ids()
@@ -163,12 +166,12 @@ class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenize
     def split_words(self, texts: Any) -> TFRagged:
         """Split texts into words, a ragged string tensor `(batch, None)`.
 
-        `<S>` and `</S>`, with spaces around them, are words. Spaces are what Unicode
-        calls white space. Control and format characters, which no one sees, end words
-        and belong to none, unless a text is tokenised already.
+        `<S>` and `</S>` are words if there is white space, in Unicode's sense, around
+        them. Invisible control and format characters end words and are left out, except
+        with `split="spaces"`.
         """
         texts = to_utf8(tf.convert_to_tensor(texts))
-        # With an empty separator TensorFlow splits at ASCII's white space.
+        # Without a separator TensorFlow splits at ASCII's white space.
         parts = tf.strings.split(tf.strings.regex_replace(texts, _SPACES, " "))
         if self.split == "spaces":
             return parts
@@ -184,7 +187,7 @@ class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenize
         return ragged.merge_inner(parts.with_values(words))
 
     def ids(self, words: Any) -> Any:
-        """Look up the ids of words, int32, of the shape of `words`, ragged or not."""
+        """Look up the ids of words: int32 of the shape of `words`, ragged or dense."""
         if isinstance(words, tf.RaggedTensor):
             return words.with_flat_values(self.ids(words.flat_values))
         numbers = _numbers(words)
@@ -200,15 +203,15 @@ class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenize
             words: dense string tensor of any shape; `""` is padding.
 
         Returns:
-            int32 tensor of that shape with an axis of `max_characters` besides.
+            int32 tensor of that shape, with one more axis of `max_characters`.
         """
         room = self.max_characters - 2
         sizes = tf.strings.length(words)
         if self.long_words == "error":
             longest = tf.reduce_max(tf.pad(tf.reshape(sizes, [-1]), [[0, 1]]))
             message = (
-                f"Words must have at most {room} bytes, for max_characters="
-                f'{self.max_characters}, or long_words="cut". Received: a longer one.'
+                f"Words must have at most {room} bytes for max_characters="
+                f'{self.max_characters} and long_words="error". Received: a longer one.'
             )
             check = tf.debugging.assert_less_equal(longest, room, message)
             with tf.control_dependencies([check] if check is not None else []):
@@ -261,12 +264,12 @@ def _is_seen(words):
 def train_words(
     documents: TFDataset, vocabulary_size: int = 50_000, **kwargs: Any
 ) -> ElmoTokenizer:
-    """Make a tokenizer of the most frequent words of documents, in that order.
+    """Make a tokenizer from the most frequent words of documents, by frequency.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings.
-        vocabulary_size: int. The most words, `<S>`, `</S>` and `<UNK>` included, which
-            come first. Defaults to `50_000`.
+        vocabulary_size: int. The most words. `<S>`, `</S>` and `<UNK>` count, and come
+            first. Defaults to `50_000`.
         **kwargs: arguments of `ElmoTokenizer`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""GPT's tokenizer: byte pairs of characters, whose words end with a sign."""
+"""GPT's tokenizer: BPE over characters, with a sign at the end of words."""
 
 from typing import Any
 
@@ -15,17 +15,17 @@ from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Path, TFRagged, TFTensor
 
 WORD_END = "</w>"
-# What ends a word; of these, signs are words.
+# White space and signs end a word. Signs are words themselves.
 WORDS = rf"{SPACES}|{SIGNS}"
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class GPTTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
-    """GPT's tokenizer, lower-cased, as `transformers` has it.
+    """GPT's tokenizer, lower-cased, as in `transformers`.
 
-    Texts are cleaned and split into words as BERT's; `</w>` ends the last token of a
-    word. A character that isn't in the vocabulary is `<unk>`. There are no start, end
-    and padding tokens; rows are padded with the id 0.
+    Texts are cleaned and split into words as BERT does it. The last token of a word
+    ends with `</w>`. A character outside the vocabulary becomes `<unk>`. There are no
+    start, end and padding tokens; rows are padded with the id 0.
 
     Args:
         vocabulary: path of a `vocab.json`, or a dict from tokens to ids.
@@ -33,8 +33,8 @@ class GPTTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         **kwargs: see `RobertaTokenizer`.
 
     Returns:
-        Called on strings of shape `(batch,)`: a `tf.RaggedTensor` of shape
-        `(batch, None)`; on a single string, a tensor of shape `(None,)`.
+        Called on strings of shape `(batch,)`, a `tf.RaggedTensor` of shape
+        `(batch, None)`. Called on a single string, a tensor of shape `(None,)`.
 
     Example:
 
@@ -59,7 +59,7 @@ class GPTTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         **kwargs: Any,
     ) -> None:
         self._add_special_token("<unk>", "unk_token")
-        # KerasHub's other path, in pure Python, splits words otherwise.
+        # KerasHub's other path, in pure Python, splits words differently.
         kwargs["_allow_python_workflow"] = False
         super().__init__(vocabulary=vocabulary, merges=merges, **kwargs)
 
@@ -86,7 +86,7 @@ class GPTTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         return merged_words(self, words, _letters)
 
     def ids_of(self, tokens: TFTensor) -> TFTensor:
-        """Look up the ids of tokens; a string that is none is `<unk>`."""
+        """Look up the ids of tokens; other strings get the id of `<unk>`."""
         ids = self.token_to_id_map.lookup(tokens)
         return tf.where(ids < 0, self.unk_token_id, ids)
 
@@ -102,7 +102,7 @@ class GPTTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
 
 
 def _letters(words):
-    """Split words into letters, the last of which has the sign of a word's end."""
+    """Split words into letters; the last letter includes `</w>`."""
     letters = tf.strings.unicode_split(words, "UTF-8")
     flat, row = letters.flat_values, ragged.row_ids(letters)
     is_last = tf.concat([row[:-1] != row[1:], tf.ones_like(row[:1], tf.bool)], 0)

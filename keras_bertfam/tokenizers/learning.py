@@ -1,9 +1,10 @@
-"""WordPiece vocabularies from words and how often they occur.
+"""WordPiece vocabularies and byte pairs, learned from counted words.
 
-The result is what `keras_hub.tokenizers.compute_word_piece_vocabulary` learns by
-`tensorflow_text`, in a fiftieth of the time. That code counts all parts of all words,
-and subtracts from each part the counts of the longer ones that begin with it. What is
-left is how often a word ends with that part. Here only the ends are counted.
+The WordPiece vocabulary is the one that
+`keras_hub.tokenizers.compute_word_piece_vocabulary` learns by `tensorflow_text`, in a
+fiftieth of the time. That code counts all parts of all words. Then it subtracts from
+each part the counts of longer parts that begin with it. The rest is the number of words
+that end with the part. Here only such ends are counted.
 """
 
 import bisect
@@ -17,15 +18,16 @@ from keras_bertfam import ragged
 from keras_bertfam.autograph import as_written
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor
 
-# As in KerasHub's pre-tokenisation, and BERT's: these are words, and end others.
+# Signs, as in the pre-tokenisation of KerasHub and BERT: each is a word, and ends the
+# word before it.
 SIGNS = (
     r"[!-/:-@\[-`{-~\p{P}\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FAFF}"
     r"\x{20000}-\x{2A6DF}\x{2A700}-\x{2CEAF}\x{2F800}-\x{2FA1F}]"
 )
 SPACES = r"[\s\p{Cc}\p{Cf}]"
-# Limits of characters in a word, of different characters, and of different words.
+# The most characters of a word, the most different characters, and the most words.
 _MAX_LENGTH, _MAX_CHARACTERS, _MAX_WORDS = 50, 1000, 5_000_000
-# How often a token must occur is searched for up to here, by halving.
+# The upper bound of the binary search for how often a token must occur.
 _MAX_FREQUENCY = 10_000_000
 _UNUSED_SHARE = 0.05  # this share of the vocabulary may stay unused
 _ROUNDS = 4
@@ -40,7 +42,7 @@ def count_words(texts: TFDataset) -> dict[str, int]:
         texts: `tf.data.Dataset` of strings of shape `(batch,)`, cleaned.
 
     Returns:
-        A dict of words and their counts, in the order in which words come first.
+        A dict of words and their counts, in the order of their first occurrence.
     """
     counts: collections.Counter[bytes] = collections.Counter()
     words = texts.map(
@@ -63,21 +65,21 @@ def learn_word_pieces(
     special_tokens: Sequence[str],
     min_frequency: int,
 ) -> list[str]:
-    """Learn a vocabulary that has all characters that words are made of.
+    """Learn a WordPiece vocabulary that contains all characters of the words.
 
     Args:
         counts: what `count_words` returns.
-        size: int. The most tokens, special ones included. There are fewer where the
-            text has no more that occur so often.
-        special_tokens: the first tokens.
+        size: int. The most tokens, special ones included. The result has fewer if the
+            text has fewer tokens that occur often enough.
+        special_tokens: the first tokens of the vocabulary.
         min_frequency: int. How often a token must occur.
 
     Returns:
         List of str: the special tokens, single characters, and the other tokens by
-        frequency. `##` begins those that go on with a word.
+        frequency. Tokens that continue a word begin with `##`.
 
     Raises:
-        ValueError: If there is no word that isn't too long.
+        ValueError: If all words are too long, or there are none.
     """
     words = _words_to_learn(counts)
     if not words:
@@ -94,7 +96,7 @@ def learn_word_pieces(
     while True:
         frequency = (most + least) // 2
         is_last = least >= most
-        # No round leaves more tokens than the first, so that many needn't be tried.
+        # Later rounds never leave more tokens than the first, so the bound holds.
         bound = len(frequencies) - bisect.bisect_left(frequencies, frequency)
         bound += len(special_tokens) + len(single)
         if not is_last and _has_room(bound, size):
@@ -116,7 +118,7 @@ def learn_word_pieces(
 
 
 def _has_room(number, size):
-    """Tell whether there is room for more tokens than may stay unused."""
+    """Tell whether more of the vocabulary is unused than may be."""
     return size - number > _UNUSED_SHARE * size
 
 
@@ -134,7 +136,7 @@ def _words_to_learn(counts):
 
 
 def _count_all_ends(words):
-    """Count how often words end with each of their ends, the whole word included."""
+    """Count how often each end of a word occurs, from whole words to last letters."""
     ends: collections.Counter[str] = collections.Counter()
     for word, count in words.items():
         ends[word] += count
@@ -144,14 +146,14 @@ def _count_all_ends(words):
 
 
 def _count_ends(words, tokens):
-    """Count the ends where a token starts if words are split into tokens."""
+    """Count the ends of words that begin at a token, if words are split into tokens."""
     ends: collections.Counter[str] = collections.Counter()
     longest = max(map(len, tokens), default=0)
     for word, count in words.items():
         rest = word
         ends[rest] += count
         while rest not in tokens:
-            # The longest token that it begins with; each character is one.
+            # Find the longest token at the beginning; each character is a token.
             end = min(longest, len(rest) - 1)
             while rest[:end] not in tokens:
                 end -= 1
@@ -178,15 +180,15 @@ def learn_byte_pairs(
     """Learn which pairs of symbols to merge, the most frequent first.
 
     Args:
-        counts: words in the characters of the vocabulary, and how often they occur.
+        counts: dict from words, in the characters of the vocabulary, to their counts.
         size: int. The most tokens.
         special_tokens: the first tokens.
-        alphabet: characters that are tokens whether or not they occur.
-        word_end: what a word's last character has at its end.
+        alphabet: characters that become tokens even if they don't occur.
+        word_end: string that is put at the end of a word's last character.
         min_frequency: int. How often a pair must occur. Defaults to `2`.
 
     Returns:
-        A tuple of the tokens, and of the pairs that were merged.
+        A tuple: the list of tokens, and the list of merged pairs.
     """
     characters = {*alphabet, *(c for word in counts for c in word)}
     ends = {word[-1] + word_end for word in counts if word and word_end}
@@ -214,10 +216,10 @@ def _symbols(word, word_end, numbers):
 
 
 class _Pairs:
-    """Counts of the pairs of symbols in words, kept up to date while some are merged.
+    """Counts of neighbouring pairs of symbols, which follow the merges.
 
     Args:
-        words: list of lists of numbers of symbols, which change.
+        words: list of lists of numbers of symbols. Merges change them.
         counts: how often each word occurs.
     """
 
@@ -234,18 +236,18 @@ class _Pairs:
         heapq.heapify(self._heap)
 
     def most_frequent(self) -> tuple[Pair | None, int]:
-        """Give the most frequent pair, of equal ones the first, and its count."""
+        """Give the most frequent pair and its count; of equal pairs the first."""
         while self._heap:
             negative, pair = heapq.heappop(self._heap)
             count = self._frequencies[pair]
             if count == -negative:
                 return pair, count
-            if count > 0:  # it has become rarer
+            if count > 0:  # the pair has become rarer
                 heapq.heappush(self._heap, (-count, pair))
         return None, 0
 
     def merge(self, pair: Pair, new: int) -> None:
-        """Put one symbol in the place of a pair, in all words."""
+        """Replace a pair by one symbol in all words."""
         changed: set[Pair] = set()
         for place in self._places.pop(pair):
             self._merge_in(place, pair, new, changed)

@@ -1,7 +1,7 @@
-"""Merges of byte pairs in the graph, as Sennrich et al. (2016) do them.
+"""Merges of byte pairs in the graph, as in Sennrich et al. (2016).
 
-KerasHub's loop does the same by nine hundred operations, a third of the time in which
-a dataset's graph was built. What is remembered of words is kept in KerasHub's table.
+KerasHub's loop gives the same result with nine hundred operations, which took a third
+of the time to build a dataset's graph. KerasHub's table caches the tokens of words.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,8 @@ def merged_words(
     Args:
         tokenizer: a `keras_hub.tokenizers.BytePairTokenizer`.
         words: ragged string tensor of shape `(batch, None)`.
-        letters_of: callable from words, a string tensor of shape `(n,)`, to what
-            they are merged of, ragged strings of shape `(n, None)`.
+        letters_of: function from words, a string tensor of shape `(n,)`, to the letters
+            that are merged, ragged strings of shape `(n, None)`.
 
     Returns:
         Ragged string tensor of shape `(batch, words, tokens)`.
@@ -37,17 +37,18 @@ def merged_words(
         return tokenizer.cache.lookup(different)
 
     known = tf.cond(tf.size(new) > 0, merged, lambda: known)
-    # Neither signs of bytes nor letters of words are spaces.
+    # A space can separate tokens: the signs for bytes and the letters of words have no
+    # space among them.
     tokens = tf.gather(tf.strings.split(known, " "), places)
     return words.with_flat_values(tokens)
 
 
-# So many letters, with what fills words up, are merged at once.
+# The most letters that are merged at once, padding of short words included.
 _AT_ONCE = 1 << 18
 
 
 def _merge(tokenizer, letters):
-    """Merge words, the longest first, as many at once as the memory is meant for.
+    """Merge words, the longest first, in groups that fit into memory.
 
     Args:
         tokenizer: a `keras_hub.tokenizers.BytePairTokenizer`.
@@ -74,10 +75,10 @@ def _merge(tokenizer, letters):
 
 
 def _merge_at_once(tokenizer, letters):
-    """Merge the pair of the lowest rank of each word until none is left.
+    """Merge the pair of the lowest rank in each word, until no pair is left.
 
-    Each step makes one token less of each word, and puts those aside that have no
-    pair. With the merges `l o`, `lo w`, in this order:
+    Each step merges one pair of each word, and sets words without a pair aside. With
+    the merges `l o`, `lo w`, in this order:
 
         l o w   n o t         lo w   n o t is done
         lo w                  low
@@ -92,7 +93,7 @@ def _merge_at_once(tokenizer, letters):
     """
     ranks, none = tokenizer.merge_ranks, tokenizer.merge_ranks_lookup_default
     count = letters.nrows()
-    # A row always ends in "", so that there are two columns.
+    # Each row ends in "", so that there are always two columns.
     tokens = tf.pad(letters.to_tensor(""), [[0, 0], [0, 2]])
 
     def step(tokens, numbers, done):
@@ -133,14 +134,15 @@ def once_traced(
         tokenizer: a tokenizer of byte pairs, whose vocabulary may be replaced.
         rows_of: callable from strings of shape `(batch,)` to a ragged tensor.
     """
-    # The table of a vocabulary, and the function: replaced together, for threads.
+    # The table of a vocabulary, and the traced function. One tuple holds both, so that
+    # other threads see them change together.
     traced: list[tuple[Any, Any]] = [(None, None)]
 
     def rows_once_traced(texts):
         if not tf.executing_eagerly():
             return rows_of(texts)
         cache, call = traced[0]
-        if cache is not tokenizer.cache:  # it has another vocabulary
+        if cache is not tokenizer.cache:  # the vocabulary was replaced
             call = tf.function(
                 rows_of,
                 input_signature=[tf.TensorSpec([None], tf.string)],

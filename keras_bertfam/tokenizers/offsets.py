@@ -1,4 +1,4 @@
-"""Offsets: where each token is in the text, for every kind of tokenizer."""
+"""Offsets: the place of each token in its text, for every kind of tokenizer."""
 
 import keras_hub
 import tensorflow as tf
@@ -20,15 +20,15 @@ from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 def tokenize_with_offsets(
     tokenizer: Tokenizer, texts: TFTensor
 ) -> tuple[TFRagged, TFRagged, TFRagged]:
-    """Tokenize texts, and tell which bytes of them each token is made of.
+    """Tokenize texts, and tell for each token its bytes in the text.
 
-    White space that tokens of byte-level BPE and SentencePiece begin with is left out.
-    A token that normalisation splits off a character may have no bytes. Works in a
-    graph.
+    White space at the beginning of tokens, as in byte-level BPE and SentencePiece, is
+    left out. If normalisation makes several tokens of one character, some may have no
+    bytes. Works in a graph.
 
     Args:
-        tokenizer: `BertTokenizer`, one of byte pairs such as `RobertaTokenizer`, or a
-            SentencePiece one.
+        tokenizer: `BertTokenizer`, a byte-pair tokenizer such as `RobertaTokenizer`, or
+            a SentencePiece tokenizer.
         texts: string tensor of shape `(batch,)`, in UTF-8.
 
     Returns:
@@ -58,7 +58,7 @@ def tokenize_with_offsets(
         tf.cast(part.flat_values, tf.int32)
         for part in (parts.numbers, parts.starts, parts.ends)
     )
-    place = tf.gather(first, ragged.row_ids(ids))  # where the part begins
+    place = tf.gather(first, ragged.row_ids(ids))  # where the token's part begins
 
     def with_tokens(rows, moved, own):
         rows = rows.with_flat_values(rows.flat_values + moved)
@@ -74,21 +74,22 @@ def tokenize_with_offsets(
 
 
 def _between(places, tokenizer, texts):
-    """Give ids, starts and ends in int32, without white space before."""
+    """Give ids, starts and ends in int32, without leading white space."""
     ids, starts, ends = (tf.cast(x, tf.int32) for x in places(tokenizer, texts))
     return ids, starts + _leading_space(texts, starts, ends), ends
 
 
 def _leading_space(texts, starts, ends):
-    """Count the bytes of white space that tokens begin with."""
+    """Count the bytes of white space at the beginning of tokens."""
     pieces = _pieces(texts, starts, ends)
     bare = tf.strings.regex_replace(pieces, r"^[\s\p{Z}]+", "")
     return starts.with_flat_values(tf.strings.length(pieces) - tf.strings.length(bare))
 
 
 def _pieces(texts, starts, ends):
-    """Cut the bytes that tokens are made of out of texts."""
-    # Cutting each token out of its text would take as long as the text is.
+    """Cut the bytes of tokens out of texts."""
+    # All bytes are split at once: to cut out each token would take time in proportion
+    # to its text's length.
     split = tf.strings.bytes_split(texts)
     rows = ragged.row_ids(starts)
     first, limit = (
@@ -100,7 +101,7 @@ def _pieces(texts, starts, ends):
 
 
 def _word_piece(tokenizer, texts):
-    """Leave control characters that the clean-up removes out of tokens' ends."""
+    """Leave out control characters at tokens' ends, which the clean-up removes."""
     ids, starts, ends = tokenizer.tokenize_with_offsets(texts)
     if tokenizer.normalizer is not None:
         return ids, *_before_clean_up(texts, tokenizer.clean_texts, starts, ends)
@@ -123,7 +124,7 @@ def _normalized_sentence_piece(tokenizer, texts):
 
 
 def _gpt(tokenizer, texts):
-    """Find the characters of a word that each token is made of."""
+    """Find the characters of its word for each token."""
 
     def clean(texts):
         return clean_texts(to_utf8(texts), lowercase=True)
@@ -134,7 +135,7 @@ def _gpt(tokenizer, texts):
         tf.strings.regex_replace(tokens.flat_values, WORD_END, "")
     )
     ends = tf.cumsum(sizes)
-    # What is before a word, less the characters of words before it.
+    # The word's first place in `ends`: the end of the token before the word.
     first = tf.gather(tf.pad(ends, [[1, 0]]), tokens.values.row_starts())
     moved = tf.cast(word_starts.flat_values, tf.int32) - first
     ends += tf.gather(moved, ragged.row_ids(tokens.values))
@@ -157,18 +158,18 @@ def _gemma(tokenizer, texts):
 
 
 def _before_clean_up(texts, clean, starts, ends):
-    """Find where in texts the bytes are that a clean-up by characters has changed.
+    """Convert places in cleaned texts to places in the texts.
 
-    Of `"A\u0301b"` the clean-up makes `"ab"`: its first byte comes from the first
-    three, its second from the fourth.
+    For example, the clean-up turns `"A\u0301b"` into `"ab"`. The first byte of `"ab"`
+    comes from the first three bytes, the second from the fourth.
 
     Args:
         texts: string tensor of shape `(batch,)`.
-        clean: callable that takes and returns strings.
-        starts, ends: ragged tensors of shape `(batch, None)`, in the clean texts.
+        clean: function from strings to strings that works character by character.
+        starts, ends: ragged tensors of shape `(batch, None)`, places in clean texts.
 
     Returns:
-        A tuple of the two, in the texts.
+        A tuple of the two, as places in the texts.
     """
     parts, part_starts, part_ends = ragged.split_at(texts, CLUSTER, CLUSTER)
     flat = parts.flat_values
@@ -178,9 +179,10 @@ def _before_clean_up(texts, clean, starts, ends):
     tf.debugging.assert_equal(
         lengths,
         tf.strings.length(clean(texts)),
-        "The clean-up of a `tokenizer` must go by characters for places to be known.",
+        "The clean-up of a `tokenizer` must work character by character, so that "
+        "places are known.",
     )
-    # The part of each byte, and the byte's number in it.
+    # The part of each byte, and the byte's number within the part.
     source = tf.repeat(tf.range(tf.size(flat)), sizes)
     number = tf.range(tf.size(source)) - tf.gather(
         tf.cumsum(sizes, exclusive=True), source
@@ -198,11 +200,11 @@ def _before_clean_up(texts, clean, starts, ends):
     )
     first, after = (tf.cast(x.flat_values, tf.int64) for x in (starts, ends))
     after = tf.maximum(after, first)
-    # One more stands for the end of the text.
+    # One more entry stands for the end of the text.
     begins = tf.pad(begins, [[0, 1]])
     limits = tf.pad(limits, [[1, 1]])
     begin = tf.where(first < length, tf.gather(begins, base + first), total)
-    # What the clean-up removes belongs to the letter before.
+    # Bytes that the clean-up removes belong to the letter before them.
     follows = tf.where(after < length, tf.gather(begins, base + after), total)
     end = tf.maximum(follows, tf.gather(limits, base + after))
     end = tf.where(after > first, end, begin)
@@ -226,7 +228,7 @@ def _byte_pair(tokenizer, texts):
 
 
 def _bytes_of_tokens(tokenizer, ids, texts):
-    """Count the bytes of tokens, which are all those of a text in their order."""
+    """Count the bytes of each token; a text's tokens hold all its bytes in order."""
     strings = [""] * len(tokenizer.vocabulary)
     for token, number in tokenizer.vocabulary.items():
         strings[number] = token
@@ -245,8 +247,8 @@ def _bytes_of_tokens(tokenizer, ids, texts):
     tf.debugging.assert_equal(
         complete,
         True,
-        "The tokens of a byte-pair `tokenizer` must be made of the bytes of the text. "
-        "The vocabulary lacks bytes.",
+        "The tokens of a byte-pair `tokenizer` must hold all bytes of the text. The "
+        "vocabulary lacks bytes.",
     )
     added = tf.gather(prefix, ragged.row_ids(ends))
     ends = ends.with_flat_values(ends.flat_values - added)
@@ -254,8 +256,8 @@ def _bytes_of_tokens(tokenizer, ids, texts):
 
 
 def _cumulative(lengths):
-    """Sum up each row as it goes on."""
-    # [[2, 3], [4, 1]] -> [[2, 5], [4, 5]]
+    """Compute the cumulative sums of each row."""
+    # Example: [[2, 3], [4, 1]] gives [[2, 5], [4, 5]].
     totals = tf.cumsum(lengths.flat_values)
     before = tf.gather(tf.pad(totals, [[1, 0]]), lengths.row_starts())
     return lengths.with_flat_values(totals - tf.gather(before, ragged.row_ids(lengths)))

@@ -1,4 +1,4 @@
-"""What pipelines need of any tokenizer: ops of the graph, and where words start."""
+"""What pipelines need from tokenizers: graph ops, special ids, and starts of words."""
 
 import functools
 from typing import Any
@@ -21,13 +21,13 @@ from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
 
 def as_graph_layer(tokenizer: Tokenizer) -> Tokenizer:
-    """Make a tokenizer run the graph ops of a dataset in eager calls too.
+    """Make a tokenizer use its graph ops in eager calls as well.
 
-    KerasHub's tokenizers of byte pairs split words in two ways of their own, neither of
-    which is RoBERTa's. The layer splits them as published.
+    KerasHub's byte-pair tokenizers split words in two different ways, and RoBERTa's is
+    neither. The returned layer splits words as published.
     """
     tokenizer._allow_python_workflow = False
-    tokenizer.built = True  # else Keras traces a task anew for each batch given
+    tokenizer.built = True  # else Keras traces a task anew for each batch
     own = isinstance(tokenizer, TextTokenizer) or "_tokenize_tf" in vars(tokenizer)
     if is_byte_pair(tokenizer) and not own:
         rows = once_traced(tokenizer, functools.partial(byte_level_rows, tokenizer))
@@ -36,9 +36,9 @@ def as_graph_layer(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def tokenize(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
-    """Tokenize texts into ids, the same in a graph and out of it.
+    """Tokenize texts into ids, equally in a graph and outside of one.
 
-    A zero byte becomes a space, since KerasHub's byte-level BPE takes it for a text's
+    A zero byte becomes a space, since KerasHub's byte-level BPE takes it for the text's
     end.
 
     Args:
@@ -52,19 +52,19 @@ def tokenize(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
         as_graph_layer(tokenizer)
     if is_byte_pair(tokenizer):
         texts = without_nul(texts)
-    # Keras calls a layer's methods where AutoGraph doesn't follow: a user's is called
-    # by its name.
+    # A layer's call goes through Keras, where AutoGraph doesn't follow. So the method
+    # of a user's tokenizer is called directly.
     method: Any = getattr(tokenizer, "tokenize", tokenizer)
     rewritten = as_graph(method)
     ids = (tokenizer if rewritten == method else rewritten)(texts)
-    if isinstance(ids, list | np.ndarray):  # as KerasHub's give them out of graphs
+    if isinstance(ids, list | np.ndarray):  # KerasHub's, outside of graphs
         ids = tf.ragged.constant(ids, tf.int32, ragged_rank=1)
     ragged = isinstance(ids, tf.RaggedTensor)
     return tf.cast(ids if ragged else tf.RaggedTensor.from_tensor(ids), tf.int32)
 
 
 def special_token_ids(tokenizer: Tokenizer) -> list[int]:
-    """List the ids that mark something: a row's ends, and special added tokens."""
+    """List the ids of special tokens, special added tokens included."""
     added = (t for t in getattr(tokenizer, "added_tokens", ()) if t.special)
     own = (tokenizer.token_to_id(token.content) for token in added)
     ids = (tokenizer.start_token_id, tokenizer.end_token_id, *own)
@@ -72,15 +72,15 @@ def special_token_ids(tokenizer: Tokenizer) -> list[int]:
 
 
 def text_start_id(tokenizer: Tokenizer) -> int | None:
-    """Give the id that texts begin with; `None` if it ends them, as GPT-2's."""
+    """Give the id that texts begin with; `None` if it ends texts, as in GPT-2."""
     start: int | None = tokenizer.start_token_id
     return None if start == tokenizer.end_token_id else start
 
 
 def decoder_start_id(tokenizer: Tokenizer) -> int:
-    """Give the id that a decoder's inputs begin with: the end token, as BART's do.
+    """Give the first id of a decoder's inputs: the end token's, as in BART.
 
-    Tokenizers without a start token, as T5's, have that of padding.
+    For tokenizers without a start token, as in T5, it is the padding id.
     """
     unmarked = text_start_id(tokenizer) is None
     start: int = tokenizer.pad_token_id if unmarked else tokenizer.end_token_id
@@ -88,10 +88,10 @@ def decoder_start_id(tokenizer: Tokenizer) -> int:
 
 
 def stand_in_id(tokenizer: Tokenizer) -> int:
-    """Give the id of a word that has no tokens, as control characters have none.
+    """Give the id for a word that has no tokens, such as a control character.
 
-    It is the mask token's id. Tokenizers without one, as GPT-2's and T5's, have that of
-    unknown tokens, or of the end, or of padding.
+    It is the mask token's id. For tokenizers without a mask token, as in GPT-2 and T5,
+    it is the id of the unknown token, else of the end token, else of padding.
     """
     roles = (f"{name}_token_id" for name in ("mask", "unk", "end", "pad"))
     ids = (getattr(tokenizer, role, None) for role in roles)
@@ -99,9 +99,9 @@ def stand_in_id(tokenizer: Tokenizer) -> int:
 
 
 def tokenize_with_masks(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
-    """Tokenize texts with mask tokens in them into ids. Works in a graph.
+    """Tokenize texts that contain mask tokens. Works in a graph.
 
-    The space before a mask token of byte-level BPE is part of it.
+    In byte-level BPE a mask token includes the space before it.
 
     Args:
         tokenizer: a tokenizer layer, with or without a mask token.
@@ -111,7 +111,7 @@ def tokenize_with_masks(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
         Ragged int32 tensor of shape `(batch, None)`.
     """
     mask = getattr(tokenizer, "mask_token", None)
-    if mask is None or is_byte_pair(tokenizer):  # which finds its masks itself
+    if mask is None or is_byte_pair(tokenizer):  # byte-level BPE finds masks itself
         return tokenize(tokenizer, texts)
     parts = split_at(texts, [AddedToken(mask, lstrip=mask.startswith("<"))])
     return rows_between(
@@ -123,18 +123,18 @@ DOCUMENT_END = "<eod>"
 
 
 def document_end_id(tokenizer: Tokenizer) -> int:
-    """Give the id that goes after a document: XLNet's `<eod>`, or the end token's."""
+    """Give the id after a document: that of XLNet's `<eod>`, or of the end token."""
     if DOCUMENT_END in tokenizer.get_vocabulary():
         return tokenizer.token_to_id(DOCUMENT_END)
     return tokenizer.end_token_id
 
 
 def word_start_table(tokenizer: Tokenizer) -> list[bool]:
-    """Tell which tokens of the vocabulary start a word, as a bool list.
+    """Tell which tokens of the vocabulary start a word, as a list of bools.
 
-    The vocabulary's own sign tells: `##` marks the continuations of WordPiece;
-    `Ġ` (byte-level BPE) and `▁` (SentencePiece) mark the starts. Special tokens
-    start a word.
+    The vocabulary's signs tell: in WordPiece `##` marks tokens that continue a word; in
+    byte-level BPE `Ġ`, and in SentencePiece `▁`, mark tokens that start one. Special
+    tokens start a word.
     """
     tokens = [""] * tokenizer.vocabulary_size()
     for token in tokenizer.get_vocabulary():
@@ -147,24 +147,24 @@ def word_start_table(tokenizer: Tokenizer) -> list[bool]:
         if any(t.startswith(sign) for t in tokens):
             return [t.startswith(sign) or t in special for t in tokens]
     raise ValueError(
-        "Whole words need a vocabulary that marks them by `##`, `Ġ` or `▁`. "
-        f"Received: {type(tokenizer).__name__} without any."
+        "`tokenizer` must have a vocabulary that marks words by `##`, `Ġ` or `▁`, for "
+        f"whole words. Received: {type(tokenizer).__name__} without such marks."
     )
 
 
 def is_byte_pair(tokenizer: Tokenizer) -> bool:
-    """Tell whether a tokenizer, or the one in it, is of byte-level BPE."""
+    """Tell whether a tokenizer, or the tokenizer it wraps, is byte-level BPE."""
     tokenizer = getattr(tokenizer, "unmarked", tokenizer)
     return isinstance(tokenizer, keras_hub.tokenizers.BytePairTokenizer)
 
 
 def word_prefix(tokenizer: Tokenizer) -> str:
-    """Give what goes before a word that is tokenised alone as if it were in a text."""
+    """Give the prefix by which a single word is tokenised as within a text."""
     return " " if is_byte_pair(tokenizer) else ""
 
 
 def token_strings(tokenizer: Tokenizer) -> list[str]:
-    """List the string of each token id, readable also for byte-level tokenizers.
+    """List the string of each token id, in readable form also for byte-level BPE.
 
     Args:
         tokenizer: a tokenizer layer.

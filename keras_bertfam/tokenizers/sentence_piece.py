@@ -1,4 +1,4 @@
-"""SentencePiece tokenisation that runs in the graph, as ALBERT and XLNet do it."""
+"""SentencePiece tokenisation in the graph, as in ALBERT and XLNet."""
 
 import functools
 import hashlib
@@ -23,15 +23,15 @@ from keras_bertfam.types import Config, Path, TFRagged, TFTensor
 def comma_splits(
     pieces: list[str], encode: Callable[[str], list[str]]
 ) -> dict[int, list[str]]:
-    """Split each piece of a vocabulary that is a number with a comma behind it.
+    """Split the pieces of a vocabulary that are a number and a comma.
 
     Args:
         pieces: list of str, the vocabulary of a SentencePiece model.
         encode: function from a str to the list of its pieces.
 
     Returns:
-        Dict from numbers of pieces to lists of str: those of the text without the
-        comma, and the comma.
+        Dict from the numbers of such pieces to lists of str: the pieces of the text
+        without the comma, and then the comma.
     """
     splits = {}
     for number, piece in enumerate(pieces):
@@ -45,11 +45,11 @@ def comma_splits(
 
 
 class NumberCommas(tf.Module):
-    """A SentencePiece model of `tf_text` whose numbers lose the comma behind them.
+    """A SentencePiece model of `tf_text` that splits off the comma after a number.
 
     Args:
         model: `tf_text.SentencepieceTokenizer`.
-        size: int. Pieces of its vocabulary.
+        size: int. Number of pieces of its vocabulary.
         splits: what `comma_splits` returns, not empty.
         to_token: function from a piece to an id or, if the model gives strings,
             to a str.
@@ -84,12 +84,13 @@ class NumberCommas(tf.Module):
         """Split tokens, a ragged tensor.
 
         Returns:
-            A tuple of the new tokens, and of tensors with an element for each: the
-            number of the token that it comes from, its place in that, and how many
-            of that token's bytes come after it.
+            A tuple of the new tokens, and of three tensors with an element for each of
+            them: the number of the old token, the place in the old token, and how many
+            bytes of the old token follow.
         """
-        # "▁in", "▁2019,", "▁a" -> "▁in", "▁2019", ",", "▁a", which come from the tokens
-        # 0, 1, 1, 2, at the places 0, 0, 1, 0 of these, with 0, 1, 0, 0 bytes after.
+        # Example: "▁in", "▁2019,", "▁a" become "▁in", "▁2019", ",", "▁a". They come
+        # from the tokens 0, 1, 1, 2, have the places 0, 0, 1, 0 in these, and 0, 1, 0,
+        # 0 bytes follow.
         numbers = old = tokens.flat_values
         if old.dtype == tf.string:
             numbers = self.model.string_to_id(old)
@@ -129,18 +130,20 @@ class NumberCommas(tf.Module):
         return self.model.detokenize(tokens)
 
 
-# White space of Python, by which the original code splits, that SentencePiece's own
-# normalisation doesn't know; and NUL, at which tensorflow_text takes a text to end.
-# At a word's end sigma has another small letter.
+# White space in Python's sense, at which the original code splits, and which
+# SentencePiece's own normalisation doesn't know. And NUL, which tensorflow_text takes
+# for a text's end.
+# At a word's end the small letter of sigma is another one.
 _LAST_SIGMA = r"\p{Cased}\p{Case_Ignorable}*\KΣ(?!\p{Case_Ignorable}*\p{Cased})"
 _SPACES = r"[\x00\x0b\x0c\x1c-\x1f\x{85}\x{2028}\x{2029}]"
 
 
 @functools.cache
 def combining_marks() -> str:
-    """List what has a combining class, which the original code strips, for RE2.
+    """List the characters with a combining class, as a class of RE2.
 
-    Not all nonspacing marks have one: vowel signs of Indic scripts have none, and stay.
+    The original code strips them. Some nonspacing marks have no combining class, such
+    as vowel signs of Indic scripts; they stay.
     """
     marks = [k for k in range(sys.maxunicode + 1) if unicodedata.combining(chr(k))]
     begins = [k for k in marks if not unicodedata.combining(chr(k - 1))]
@@ -152,7 +155,7 @@ def combining_marks() -> str:
 class NormalizedSentencePiece(
     TextTokenizer, keras_hub.tokenizers.SentencePieceTokenizer
 ):
-    """A SentencePiece model after the text clean-up that it was trained on.
+    """A SentencePiece model, and the clean-up of texts with which it was trained.
 
     Args:
         proto: path of a `spiece.model`, or its content as bytes.
@@ -163,7 +166,7 @@ class NormalizedSentencePiece(
     """
 
     special_token_names: ClassVar[dict[str, str]] = {}
-    pieces_added: ClassVar[int] = 0  # to a model that was trained without them
+    pieces_added: ClassVar[int] = 0  # pieces that the class adds to a trained model
     _sentence_piece: Any
 
     def __init__(
@@ -196,7 +199,8 @@ class NormalizedSentencePiece(
             )
 
     def _set_proto_tf(self, proto):
-        # A damaged model that this refuses may end the process in tensorflow_text.
+        # Raises an error for a damaged model, which could end the process in
+        # tensorflow_text.
         sentencepiece.SentencePieceProcessor(model_proto=proto)
         super()._set_proto_tf(proto)
         _keep_model(self._sentence_piece, proto)
@@ -205,7 +209,7 @@ class NormalizedSentencePiece(
         return self._sentence_piece.tokenize(self.clean_texts(texts))
 
     def clean_texts(self, texts: TFTensor) -> TFTensor:
-        """Clean strings as the model gets them, and is trained on. Works in a graph."""
+        """Clean strings for the model, in training and use. Works in a graph."""
         text = tf.strings.regex_replace(to_utf8(texts), _SPACES, " ")
         text = tf.strings.regex_replace(text, "``|''", '"')
         if not self.keep_accents:
@@ -214,7 +218,7 @@ class NormalizedSentencePiece(
         return tf.strings.lower(text, "utf-8") if self.lowercase else text
 
     def clean_steps(self) -> list[Step]:
-        """List what `clean_texts` does, as steps of a `tokenizer.json`'s normalizer."""
+        """List the steps of `clean_texts`, as in a `tokenizer.json`'s normalizer."""
         steps = [replace(_SPACES, " ", "Regex"), replace("``|''", '"', "Regex")]
         if not self.keep_accents:
             steps += [{"type": "NFKD"}, replace(combining_marks(), "", "Regex")]
@@ -223,7 +227,7 @@ class NormalizedSentencePiece(
         return steps
 
     def split_commas(self) -> list[str]:
-        """List pieces split before their last comma, which no pipeline can do."""
+        """List the pieces that are split before a comma, which pipelines can't do."""
         model = self._sentence_piece
         splits = model.splits if isinstance(model, NumberCommas) else ()
         return [self.id_to_token(number) for number in splits]
@@ -239,7 +243,7 @@ class NormalizedSentencePiece(
 
 
 class PlainSentencePiece(NormalizedSentencePiece):
-    """A SentencePiece model that has all of its clean-up in itself.
+    """A SentencePiece model that contains all of its clean-up.
 
     Args:
         proto: path of a `spiece.model`, or its content as bytes.
@@ -263,23 +267,24 @@ class PlainSentencePiece(NormalizedSentencePiece):
 
 
 class _SharedModel(tf.saved_model.experimental.TrackableResource):
-    """A model in TensorFlow's memory under a name, as `tensorflow_text` has it without.
+    """A SentencePiece model in TensorFlow's memory, with a name.
 
-    A resource without a name is freed with the kernel that made it, and TensorFlow
-    drops its kernels whenever a seed is set (`keras.utils.set_random_seed`) or the
-    session is cleared (`keras.utils.clear_session`). Then all later calls would fail
-    with `NotFoundError`, and all datasets that were made before.
+    `tensorflow_text` gives its models no name. A resource without a name is freed
+    together with the kernel that made it. TensorFlow drops its kernels when a seed is
+    set (`keras.utils.set_random_seed`) or the session is cleared
+    (`keras.utils.clear_session`). After that all calls would fail with `NotFoundError`,
+    also in datasets that were made before.
 
     Args:
         create: the op that makes the resource.
-        proto: bytes. The model; equal ones are in memory once.
+        proto: bytes. The model. Equal models are in memory only once.
     """
 
     def __init__(self, create: Any, proto: bytes) -> None:
         super().__init__()
         name = f"sentence_piece_{hashlib.sha256(proto).hexdigest()}"
         self._create = functools.partial(create, model=proto, shared_name=name)
-        _ = self.resource_handle  # makes it now, and not in some graph
+        _ = self.resource_handle  # makes the resource now, outside of any graph
 
     def _create_resource(self):
         return self._create()
@@ -288,8 +293,8 @@ class _SharedModel(tf.saved_model.experimental.TrackableResource):
 def _keep_model(tokenizer, proto):
     """Let a tokenizer of `tensorflow_text` use a `_SharedModel`.
 
-    There is no public way to give the model a name. If a version of `tensorflow_text`
-    lacks the two private names, the tokenizer keeps the model that it made.
+    There is no public way to name the model, so two private names of `tensorflow_text`
+    are used. If a version lacks them, the tokenizer keeps its own model.
     """
     module = sys.modules[type(tokenizer).__module__]
     ops = getattr(module, "gen_sentencepiece_tokenizer", None)
@@ -300,24 +305,24 @@ def _keep_model(tokenizer, proto):
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class AlbertTokenizer(NormalizedSentencePiece):
-    """ALBERT's tokenizer, with the ids of the original one.
+    """ALBERT's tokenizer, with the ids of the original.
 
-    `keras_hub.tokenizers.AlbertTokenizer` neither lower-cases nor strips accents, and
-    so has unknown tokens for capitals.
+    `keras_hub.tokenizers.AlbertTokenizer` neither lower-cases nor strips accents, so
+    capitals become unknown tokens there.
 
     Args:
         proto: path of a `spiece.model`, or its content as bytes.
         lowercase: bool. Defaults to `True`.
         keep_accents: bool. Defaults to `False`.
-        split_number_commas: bool. Whether the comma behind a number is a token of
-            its own (`1980,` is `▁1980` and `,`), as in the original code and so in
-            what the model was trained on; `False` is how `transformers` does it.
+        split_number_commas: bool. Whether the comma after a number is a separate token:
+            `1980,` becomes `▁1980` and `,`. The original code does it, so the model was
+            trained with such tokens. `transformers` doesn't. Defaults to `True`.
         **kwargs: arguments of `keras_hub.tokenizers.SentencePieceTokenizer`.
 
     Returns:
-        Called on strings of shape `(batch,)`: a `tf.RaggedTensor` of shape
-        `(batch, None)`, in eager mode, too; on a single string, a tensor of shape
-        `(None,)`.
+        Called on strings of shape `(batch,)`, a `tf.RaggedTensor` of shape
+        `(batch, None)`, also in eager mode. Called on a single string, a tensor of
+        shape `(None,)`.
 
     Example:
 
@@ -351,16 +356,14 @@ class AlbertTokenizer(NormalizedSentencePiece):
 class XLNetTokenizer(NormalizedSentencePiece):
     """XLNet's tokenizer.
 
-    `start_token` and `end_token` are `<cls>` and `<sep>`, which XLNet puts after
-    the text.
+    `start_token` and `end_token` are `<cls>` and `<sep>`. XLNet puts both after the
+    text.
 
     Args:
         proto: path of a `spiece.model`, or its content as bytes.
         lowercase: bool. Defaults to `False`.
         keep_accents: bool. Defaults to `False`.
-        split_number_commas: bool. Whether the comma behind a number is a token of
-            its own (`1980,` is `▁1980` and `,`), as in the original code and so in
-            what the model was trained on; `False` is how `transformers` does it.
+        split_number_commas: bool. See `AlbertTokenizer`. Defaults to `True`.
         **kwargs: arguments of `keras_hub.tokenizers.SentencePieceTokenizer`.
 
     Returns:

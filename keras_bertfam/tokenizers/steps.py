@@ -1,4 +1,4 @@
-"""Steps of a `tokenizer.json` before the model, and BERT's clean-up, in the graph."""
+"""BERT's clean-up, and the first steps of a `tokenizer.json`, in the graph."""
 
 import collections
 import functools
@@ -19,11 +19,11 @@ from keras_bertfam.text_files.reading import between_brackets
 from keras_bertfam.tokenizers.texts import WHITE_SPACE, to_utf8
 from keras_bertfam.types import TFRagged, TFTensor
 
-# How the normaliser encodes what a character becomes: the offset and the length of a
-# part of a pool of UTF-8, in a unit of a Darts double array.
+# How the normaliser encodes the result of a character: as the offset and the length of
+# a part of a UTF-8 pool, in a unit of a Darts double array.
 _CHANGED, _LENGTH_BITS = 1 << 30, 6
 _LEAF, _HAS_LEAF, _OFFSET_BITS, _BLOCK = 1 << 31, 1 << 8, 10, 256
-# Where characters are that change; what lies between are ideographs.
+# The ranges of characters that can change; between them are ideographs.
 _CODES = (
     *range(1, 0xD800),
     *range(0xE000, 0x20000),
@@ -33,17 +33,18 @@ _CODES = (
 
 
 def clean_character(character: str, lowercase: bool) -> str:
-    """Give what BERT makes of a character before it splits words.
+    """Clean a character as BERT does before it splits words.
 
-    It goes by single characters, as in `transformers`: a capital sigma at the end of a
-    word becomes "σ". The original code lower-cases whole words, and has "ς".
+    The clean-up works on single characters, as in `transformers`: a capital sigma at
+    the end of a word becomes "σ". The original code lower-cases whole words, and gives
+    "ς".
 
     Args:
         character: str of one character.
-        lowercase: bool. Lower-case it, and strip accents.
+        lowercase: bool. Whether to lower-case it and strip its accents.
 
     Returns:
-        str: a space for white space, the empty one for U+FFFD and other control and
+        str: a space for white space; an empty string for U+FFFD, and for control and
         format characters.
     """
     if character in "\t\n\r":
@@ -63,7 +64,7 @@ def normalizer_model(lowercase: bool) -> np.ndarray:
     """Make a model for `tensorflow_text.FastBertNormalizer` that cleans as BERT does.
 
     Args:
-        lowercase: bool. Lower-case, and strip accents.
+        lowercase: bool. Whether it lower-cases and strips accents.
 
     Returns:
         uint8 NumPy array.
@@ -100,15 +101,15 @@ def clean_texts(texts: TFTensor, lowercase: bool) -> TFTensor:
     """
     model = tf.constant(normalizer_model(lowercase))
     normalizer = tf_text.FastBertNormalizer(model_buffer=model)
-    # It fails on a single string.
+    # The normaliser fails on a single string.
     return tf.reshape(normalizer.normalize(tf.reshape(texts, [-1])), tf.shape(texts))
 
 
 def _double_array(values):
-    """Make a Darts double array of a dict of byte strings, none the start of another.
+    """Make a Darts double array from a dict of byte strings.
 
-    The children of a node have a block of 256 units for themselves, one for each byte.
-    Values are in the units of the blocks that are left.
+    No string may be the beginning of another. The children of a node have their own
+    block of 256 units, one for each byte. Values are in units of the other blocks.
     """
     children = collections.defaultdict(set)
     for key in values:
@@ -141,7 +142,7 @@ _SIGN = r"[!-/:-@\[-`{-~\p{P}]"
 # Unicode's word characters, circled letters among them.
 _WORD = r"\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9}"
 _WORD += r"\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}"
-# Chinese characters as `tokenizers` has them.
+# Chinese characters, as `tokenizers` defines them.
 _CHINESE = r"[\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FAFF}\x{20000}-\x{2A6DF}"
 _CHINESE += r"\x{2A700}-\x{2B81F}\x{2B920}-\x{2CEAF}\x{2F800}-\x{2FA1F}]"
 
@@ -170,7 +171,7 @@ _LLAMA_WORDS = (
 )
 
 _FLAG = (bool,)
-# The keys of each step, and of what type their values are.
+# The keys of each step, and the types of their values.
 NORMALIZERS: dict[str, dict[str, Any]] = {
     **{form: {} for form in ("NFC", "NFD", "NFKC", "NFKD")},
     "Lowercase": {},
@@ -197,7 +198,7 @@ PRE_TOKENIZERS: dict[str, dict[str, Any]] = {
         "use_regex": _FLAG,
     },
 }
-# Values that keys must have.
+# The only supported values of some keys.
 _ONLY = {"behavior": "Isolated"}
 
 
@@ -210,15 +211,15 @@ def bert_step(lowercase: bool) -> Step:
 def check_steps(
     steps: Iterable[Step], known: dict[str, dict[str, Any]], name: str
 ) -> tuple[Step, ...]:
-    """Return steps if all of them, and all of their keys, are known.
+    """Check that all steps and all of their keys are known, and return the steps.
 
     Args:
-        steps: what was given.
+        steps: the user's steps.
         known: `NORMALIZERS` or `PRE_TOKENIZERS`.
         name: str. The argument's name for the error.
 
     Raises:
-        ValueError: naming the step or key.
+        ValueError: for an unknown step or key, which the error names.
     """
     steps = tuple(steps)
     for step in steps:
@@ -227,7 +228,7 @@ def check_steps(
             continue
         if kind not in known:
             raise ValueError(
-                f"`{name}` must be of steps of the types {', '.join(known)}. "
+                f"`{name}` must have steps of the types {', '.join(known)}. "
                 f"Received: {kind if kind is not None else step!r}."
             )
         keys = known[kind]
@@ -241,7 +242,7 @@ def check_steps(
                 )
             if not fits or value != _ONLY.get(key, value):
                 raise ValueError(
-                    f"`{name}` must have steps that are known. Received: "
+                    f"`{name}` must have known keys and values. Received: "
                     f"{key}={value!r} of {kind}."
                 )
         missing = keys.keys() - step.keys() - {"behavior", "trim_offsets", "use_regex"}
@@ -255,7 +256,7 @@ def normalize(texts: TFTensor, steps: Iterable[Step]) -> TFTensor:
 
     Args:
         texts: string tensor of shape `(batch,)`.
-        steps: those of `NORMALIZERS`.
+        steps: steps of the types in `NORMALIZERS`.
 
     Returns:
         String tensor of shape `(batch,)`.
@@ -269,11 +270,11 @@ def normalize(texts: TFTensor, steps: Iterable[Step]) -> TFTensor:
 def split_by(texts: TFTensor, steps: Iterable[Step]) -> tuple[TFRagged, TFRagged]:
     """Do the steps of a pre-tokenizer. Works in a graph.
 
-    `ByteLevel` isn't done: it belongs to a model of bytes.
+    `ByteLevel` is skipped, since byte-level models do it themselves.
 
     Args:
         texts: string tensor of shape `(batch,)`.
-        steps: those of `PRE_TOKENIZERS`.
+        steps: steps of the types in `PRE_TOKENIZERS`.
 
     Returns:
         A tuple of ragged tensors of shape `(batch, None)`: words, and the byte, int64,
@@ -347,7 +348,7 @@ def words_after_spaces(
 
 
 def _patterns(step):
-    """List what a step splits at, and what of that is kept, one after the other."""
+    """List pairs of patterns for a step: where to split, and which parts to keep."""
     digits = r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
     return {
         "BertPreTokenizer": [(_SPACE, ""), (_SIGN, _SIGN)],
@@ -369,7 +370,7 @@ def _form(texts, step):
 
 
 def _lowercase(texts, step):
-    # By characters: TensorFlow has another small sigma for the end of a word.
+    # Character by character: TensorFlow would give another sigma at a word's end.
     texts = tf.strings.regex_replace(texts, "Σ", "σ")
     return tf.strings.lower(texts, "utf-8")
 

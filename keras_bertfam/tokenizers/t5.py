@@ -1,4 +1,4 @@
-"""T5's tokenizer, and the sentinels by which T5 marks the spans that it leaves out."""
+"""T5's tokenizer, and its sentinels, which stand for spans that are left out."""
 
 import re
 from typing import Any
@@ -34,11 +34,11 @@ def sentinel_ids(tokenizer: Tokenizer) -> list[int]:
 
 
 def with_sentinels(proto: bytes, count: int) -> bytes:
-    """Add sentinels after a SentencePiece model's other pieces, the first one last.
+    """Add sentinels after a SentencePiece model's other pieces, in reversed order.
 
     Args:
         proto: bytes. The model.
-        count: int. How many there are to be in a model without any.
+        count: int. How many sentinels to add. A model that has sentinels keeps its own.
     """
     model = PieceModel()
     model.ParseFromString(proto)
@@ -55,7 +55,7 @@ def with_sentinels(proto: bytes, count: int) -> bytes:
 
 
 class SentinelSpaces(tf.Module):
-    """A SentencePiece model of `tf_text` whose sentinels take the space before them.
+    """A SentencePiece model of `tf_text` whose sentinels include the space before them.
 
     Args:
         model: `tf_text.SentencepieceTokenizer`.
@@ -65,12 +65,12 @@ class SentinelSpaces(tf.Module):
     def __init__(self, model: Any, pieces: list[str]) -> None:
         super().__init__()
         self.model = model
-        # NumPy arrays, of which each graph makes constants of its own.
+        # NumPy arrays: each graph makes its own constants from them.
         self._space = np.array([piece == "▁" for piece in pieces])
         self._sentinel = np.array([_SENTINEL.fullmatch(p) is not None for p in pieces])
 
     def _kept(self, tokens):
-        """Tell which tokens are no space before a sentinel, as a bool tensor."""
+        """Tell which tokens stay: all except a space before a sentinel."""
         ids = tokens.flat_values
         if ids.dtype == tf.string:
             ids = self.model.string_to_id(ids)
@@ -103,20 +103,21 @@ class SentinelSpaces(tf.Module):
 class T5Tokenizer(PlainSentencePiece):
     """T5's tokenizer, with its sentinels `<extra_id_0>`, `<extra_id_1>`, ...
 
-    T5's SentencePiece model has 32,000 pieces and no sentinels: these are added after
-    the others, the first one last, so that `<extra_id_0>` is 32,099. A model that has
-    sentinels already keeps its own. In texts they take the space before them. There is
-    no start token: rows begin with text, and the decoder with padding.
+    T5's SentencePiece model has 32,000 pieces and no sentinels. The sentinels are added
+    after these in reversed order, so that `<extra_id_0>` has the id 32,099. A model
+    that has sentinels already keeps its own. In texts a sentinel includes the space
+    before it. There is no start token: rows begin with text, and the decoder begins
+    with padding.
 
     Args:
         proto: path of a `spiece.model`, or its content as bytes.
-        sentinels: int. How many there are to be. Defaults to `100`.
+        sentinels: int. How many sentinels a model without any gets. Defaults to `100`.
         **kwargs: arguments of `keras_hub.tokenizers.SentencePieceTokenizer`.
 
     Returns:
-        Called on strings of shape `(batch,)`: a `tf.RaggedTensor` of shape
-        `(batch, None)`, in eager mode, too; on a single string, a tensor of shape
-        `(None,)`.
+        Called on strings of shape `(batch,)`, a `tf.RaggedTensor` of shape
+        `(batch, None)`, also in eager mode. Called on a single string, a tensor of
+        shape `(None,)`.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""What the tokenizers here have in common: text in, ragged ids out."""
+"""The common base of tokenizers: text in, ragged ids out."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ _FOLDERS = tuple(
 
 
 def in_grain() -> bool:
-    """Tell by the stack, as Keras does, whether Grain calls: there is no other sign."""
+    """Tell whether Grain is the caller; as in Keras, only the call stack shows it."""
     if "grain" not in sys.modules:
         return False
     frame: Any = sys._getframe(1)
@@ -38,7 +38,7 @@ def in_grain() -> bool:
 
 
 def as_plain(x: Any) -> Any:
-    """Make NumPy arrays of tensors, or lists and strings of ragged ones and texts."""
+    """Turn tensors into NumPy arrays; ragged tensors into lists; texts into strings."""
     if isinstance(x, tf.Tensor) and x.dtype != tf.string:
         return x.numpy()
     if isinstance(x, tf.RaggedTensor):
@@ -53,17 +53,16 @@ def _decoded(x):
 
 
 class PlainInGrain(Mixin):
-    """Mixin of layers that return tensors of TensorFlow, but no such inside Grain.
+    """Mixin of layers that return TensorFlow tensors, but plain values inside Grain.
 
-    What TensorFlow refuses raises TensorFlow's own error with its message, on each
-    backend.
+    On each backend TensorFlow's errors keep their class and message.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             outputs = super().__call__(*args, **kwargs)
         except RuntimeError as error:
-            # Keras loses the message of such errors, except under TensorFlow.
+            # With other backends Keras loses the message of TensorFlow's errors.
             refused = error.__context__
             if isinstance(refused, tf.errors.OpError):
                 raise refused from None
@@ -85,23 +84,23 @@ Rows = Callable[[TFTensor], TFRagged]
 
 
 class TextTokenizer(PlainInGrain, PresetTokenizer):
-    """Mixin before a tokenizer of KerasHub: tokens are found before its model splits.
+    """Mixin of KerasHub's tokenizers that finds added tokens in texts first.
 
-    A class says how texts without such tokens are split (`_rows`), and how they are
-    cleaned (`clean_texts`).
+    A class defines how the text between such tokens is split (`_rows`) and cleaned
+    (`clean_texts`).
 
     Args:
-        *args: of the tokenizer.
+        *args: arguments of the tokenizer.
         added_tokens: list of `AddedToken`, of strings, or of dicts of an
-            `AddedToken`'s arguments. What isn't in the model's vocabulary has the ids
-            after it, in this order.
-        **kwargs: of the tokenizer.
+            `AddedToken`'s arguments. Tokens that the model's vocabulary lacks get the
+            ids after it, in this order.
+        **kwargs: arguments of the tokenizer.
     """
 
     _rows: Rows
-    # What is between an added token and the text beside it when ids are read.
+    # The gap between an added token and the text beside it in detokenised text.
     word_gap = " "
-    # What stands for a zero byte.
+    # The replacement of a zero byte.
     nul = " "
 
     def __init__(
@@ -114,7 +113,7 @@ class TextTokenizer(PlainInGrain, PresetTokenizer):
         super().__init__(*args, **kwargs)
 
     def clean_texts(self, texts: TFTensor) -> TFTensor:
-        """Clean strings as the model splits them. Works in a graph."""
+        """Clean strings for the model. Works in a graph."""
         return texts
 
     def tokenize(self, inputs: Any) -> Any:
@@ -122,7 +121,7 @@ class TextTokenizer(PlainInGrain, PresetTokenizer):
         return tokenize_by(self, inputs, self._rows)
 
     def detokenize(self, inputs: Any) -> Any:
-        """Turn ids, `(batch, None)` or `(None,)`, to text, added tokens included."""
+        """Turn ids, `(batch, None)` or `(None,)`, into text, with added tokens."""
         new = self._new_tokens()
         if not new:
             return super().detokenize(inputs)
@@ -140,7 +139,7 @@ class TextTokenizer(PlainInGrain, PresetTokenizer):
             return text[0] if single else text
 
     def model_vocabulary(self) -> list[str]:
-        """Give the vocabulary of the model, without tokens that were added to it."""
+        """Give the model's vocabulary, without added tokens."""
         return list(super().get_vocabulary())
 
     def _new_tokens(self):
@@ -152,11 +151,11 @@ class TextTokenizer(PlainInGrain, PresetTokenizer):
         return [content for content in contents if content not in known]
 
     def get_vocabulary(self) -> list[str]:
-        """List all tokens; those that were added to the model's are the last."""
+        """List all tokens: those of the model, then the added ones."""
         return [*super().get_vocabulary(), *self._new_tokens()]
 
     def vocabulary_size(self) -> int:
-        """Count the tokens, those included that were added to the model's."""
+        """Count the tokens of the model and the added ones."""
         return int(super().vocabulary_size()) + len(self._new_tokens())
 
     def token_to_id(self, token: str) -> int:
@@ -181,21 +180,22 @@ class TextTokenizer(PlainInGrain, PresetTokenizer):
 def add_tokens(
     tokenizer: Tokenizer, tokens: Iterable[str | dict[str, Any] | AddedToken]
 ) -> Tokenizer:
-    """Give a tokenizer tokens of one's own, which are found in texts as they are.
+    """Add your own tokens to a tokenizer; they are found in texts as written.
 
-    `keras_bertfam.tasks.resize_vocabulary` gives a model rows for them.
+    `keras_bertfam.tasks.resize_vocabulary` then gives a model rows for the new tokens.
 
     Args:
         tokenizer: a tokenizer of `keras_bertfam.tokenizers`.
         tokens: list of `AddedToken`, of strings, or of dicts of an `AddedToken`'s
-            arguments. What the tokenizer has is found as is said here.
+            arguments. If the tokenizer has a token already, these arguments replace its
+            former ones.
 
     Returns:
-        A tokenizer of the same class; the ids of the given one stay.
+        A tokenizer of the same class. All former tokens keep their ids.
 
     Raises:
         TypeError: for another kind of tokenizer.
-        ValueError: for what is no token.
+        ValueError: for a value that isn't a token.
 
     Example:
 
@@ -210,8 +210,8 @@ def add_tokens(
     """
     if not isinstance(tokenizer, TextTokenizer):
         raise TypeError(
-            "`tokenizer` must be one of `keras_bertfam.tokenizers`, which find tokens "
-            f"in texts. Received: {type(tokenizer).__name__}."
+            "`tokenizer` must be a tokenizer of `keras_bertfam.tokenizers`. Received: "
+            f"{type(tokenizer).__name__}."
         )
     config = tokenizer.get_config()
     given = {token.content: token for token in tokenizer.added_tokens}
@@ -230,10 +230,10 @@ def _as_lists(inputs):
 
 @as_written
 def _text_and_tokens(rows, size, new, detokenize, gap):
-    """Read runs of the model's ids, and put the tokens between them."""
+    """Detokenise runs of the model's ids, and put added tokens between them."""
     flat, row = rows.flat_values, ragged.row_ids(rows)
     added = flat >= size
-    # A part begins with each added token, after it, and with each row.
+    # A part begins at each added token, after each added token, and at each row.
     one = tf.ones_like(added[:1])
     follows = tf.concat([one, added[:-1] | (row[1:] != row[:-1])], 0)
     first = added | follows
@@ -250,9 +250,9 @@ def _text_and_tokens(rows, size, new, detokenize, gap):
 def found_in_texts(tokenizer: Tokenizer) -> list[AddedToken]:
     """List the tokens that are found in texts before a tokenizer's model splits them.
 
-    They are the added tokens; of byte pairs also the special ones, and of WordPiece
-    with `special_tokens_in_strings`. The space before a mask of byte-level BPE is
-    part of it, as in the code of RoBERTa.
+    They are the added tokens. Special tokens are among them for byte-pair tokenizers,
+    and for WordPiece with `special_tokens_in_strings`. In byte-level BPE a mask
+    includes the space before it, as in RoBERTa's code.
     """
     special: Iterable[str] = ()
     is_pairs = isinstance(tokenizer, keras_hub.tokenizers.BytePairTokenizer)
@@ -270,11 +270,11 @@ def found_in_texts(tokenizer: Tokenizer) -> list[AddedToken]:
 
 
 def split_at_tokens(tokenizer: Tokenizer, texts: TFTensor) -> TextParts | None:
-    """Split texts at what `found_in_texts` gives, or `None` if that is nothing."""
+    """Split texts at the tokens of `found_in_texts`; give `None` if there are none."""
     tokens = found_in_texts(tokenizer)
     if not tokens:
         return None
-    # RE2 takes a zero byte for the end of a text.
+    # RE2 takes a zero byte for the text's end.
     texts = tf.strings.regex_replace(texts, r"\x00", getattr(tokenizer, "nul", " "))
     return split_at(texts, tokens, getattr(tokenizer, "clean_texts", None))
 
@@ -282,16 +282,16 @@ def split_at_tokens(tokenizer: Tokenizer, texts: TFTensor) -> TextParts | None:
 def rows_between(
     tokenizer: Tokenizer, parts: TextParts, tokens: list[str], rows_of: Rows
 ) -> TFRagged:
-    """Tokenize what lies between tokens. Works in a graph.
+    """Tokenize the text between tokens, and join both. Works in a graph.
 
     Args:
         tokenizer: a tokenizer layer.
-        parts: texts in parts.
+        parts: `TextParts`.
         tokens: list of str, the token of each number in `parts`.
-        rows_of: as for `tokenize_by`.
+        rows_of: see `tokenize_by`.
 
     Returns:
-        Ragged tensor of shape `(batch, None)`, of what `rows_of` gives.
+        Ragged tensor of shape `(batch, None)`, of the dtype that `rows_of` gives.
     """
     rows = rows_of(tf.where(parts.is_token, "", parts.texts.flat_values))
     own: Any = tokens
@@ -304,20 +304,22 @@ def rows_between(
 
 @as_written
 def tokenize_by(tokenizer: Tokenizer, inputs: Any, rows_of: Rows) -> Any:
-    """Tokenize what lies between the tokens that are found in texts. Works in a graph.
+    """Tokenize texts: find their added tokens, and split the rest. Works in a graph.
 
     Args:
         tokenizer: a tokenizer layer.
         inputs: string, or strings of any shape, also ragged, in UTF-8.
-        rows_of: callable from a string tensor of shape `(batch,)` to a ragged tensor
-            of ids, or of strings if that is the tokenizer's dtype.
+        rows_of: function from a string tensor of shape `(batch,)` to a ragged tensor of
+            ids, or of strings if that is the tokenizer's dtype. It splits text without
+            added tokens.
 
     Returns:
-        `tf.RaggedTensor` with one more dimension than `inputs`, dense for a single
-        text. With the tokenizer's `sequence_length`, a dense tensor of that length.
+        `tf.RaggedTensor` with one more dimension than `inputs`; a dense tensor for a
+        single text. If the tokenizer has a `sequence_length`, a dense tensor of that
+        length.
 
     Raises:
-        ValueError: for what isn't strings.
+        ValueError: for inputs that aren't strings.
     """
     with tf.device("CPU:0"):
         is_ragged = isinstance(inputs, tf.RaggedTensor)

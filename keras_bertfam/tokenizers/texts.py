@@ -13,13 +13,14 @@ from keras_bertfam.text_files.reading import between_brackets, check_head
 from keras_bertfam.text_files.sources import Reading, Source, find_files
 from keras_bertfam.types import Path, TFDataset, TFRagged, TFTensor
 
-# All that UTF-8 can encode: surrogates aren't characters.
+# All characters that UTF-8 can encode; surrogates aren't characters.
 _UTF8 = r"[\x00-\x{D7FF}\x{E000}-\x{10FFFF}]*"
-# White space between brackets of RE2, and that within a line.
+# White space, and white space within a line, for use between RE2's brackets.
 WHITE_SPACE = between_brackets(WHITE_SPACE_CHARACTERS)
 LINE_SPACE = between_brackets(WHITE_SPACE_CHARACTERS.replace("\n", ""))
-# What a clean-up changes by itself, for RE2: a letter with its marks, the parts of
-# Hangul's syllables, and what SentencePiece's models read as one quotation mark.
+# The units that a clean-up changes independently, for RE2: a letter with its marks, the
+# parts of Hangul syllables, and the signs that SentencePiece reads as one quotation
+# mark.
 CLUSTER = r"``|''|[\x{1100}-\x{11FF}]+|(?s:.)\p{M}*"
 
 _BATCH, _BATCH_BYTES = 4096, 1 << 20
@@ -27,8 +28,8 @@ _BATCH, _BATCH_BYTES = 4096, 1 << 20
 
 @as_written
 def to_utf8(strings: TFTensor) -> TFTensor:
-    """Replace the bytes that aren't UTF-8 by U+FFFD, which BERT leaves out."""
-    # Looking takes a sixth of the time of rewriting, and text is seldom broken.
+    """Replace bytes that aren't UTF-8 by U+FFFD, which BERT leaves out."""
+    # A check takes a sixth of the time of rewriting, and few texts are broken.
     return tf.cond(
         tf.reduce_all(tf.strings.regex_full_match(strings, _UTF8)),
         lambda: tf.identity(strings),
@@ -37,12 +38,12 @@ def to_utf8(strings: TFTensor) -> TFTensor:
 
 
 def without_nul(texts: TFTensor) -> TFTensor:
-    """Replace zero bytes, at which other tokenizers than BERT's end, by spaces."""
+    """Replace zero bytes by spaces; tokenizers other than BERT's stop at zero bytes."""
     return tf.strings.regex_replace(texts, r"\x00", " ")
 
 
 class MixedDocuments:
-    """Base of documents of which each pass has others, see `layers.sample_corpora`."""
+    """Base of documents that differ from pass to pass, see `layers.sample_corpora`."""
 
     def of_pass(self, epoch: int | TFTensor, seed: int = 0) -> TFDataset:
         """Make the documents of a pass. Works in a graph.
@@ -58,7 +59,7 @@ class MixedDocuments:
 
 
 def first_pass(documents: Any) -> Any:
-    """Give the first pass of documents that are mixed; all else as it is."""
+    """Give the first pass of `MixedDocuments`; give other documents unchanged."""
     return documents.of_pass(0) if isinstance(documents, MixedDocuments) else documents
 
 
@@ -77,8 +78,8 @@ def check_documents(documents: TFDataset, name: str = "documents") -> TFDataset:
     if not strings or spec.shape.rank not in (0, None):
         raise ValueError(
             f"`{name}` must be a `tf.data.Dataset` of scalar strings, one document "
-            "each, not in batches; `keras_bertfam.layers.read_documents` makes one of "
-            f"files. Received: {spec}."
+            "each, not in batches; `keras_bertfam.layers.read_documents` makes one "
+            f"from files. Received: {spec}."
         )
     return documents
 
@@ -86,7 +87,7 @@ def check_documents(documents: TFDataset, name: str = "documents") -> TFDataset:
 def text_sources(
     source: Path | Iterable[Path], reading: Reading, name: str = "source"
 ) -> list[Source]:
-    """Find the files of paths and patterns, and check that they begin as they should.
+    """Find the files of paths and patterns, and check their beginnings.
 
     Args:
         source: a glob pattern, or a list of paths and patterns.
@@ -95,8 +96,7 @@ def text_sources(
 
     Raises:
         FileNotFoundError: If there is no file, or one is missing.
-        ValueError: for a file that begins with something else than its name and
-            `reading` say.
+        ValueError: for a file whose beginning doesn't fit its name and `reading`.
     """
     sources = find_files(source, name)
     for each in sources:
@@ -106,9 +106,10 @@ def text_sources(
 
 @as_written
 def dataset_of(texts: Callable[[], Iterable[str]]) -> TFDataset:
-    """Make a dataset of what a function iterates over, anew in each pass.
+    """Make a dataset of the texts that a function yields; each pass calls it again.
 
-    Its errors are `tf.errors.InvalidArgumentError` with the text of a `ValueError`.
+    A `ValueError` of the function becomes a `tf.errors.InvalidArgumentError` with its
+    text.
     """
 
     def batches():
@@ -122,15 +123,15 @@ def dataset_of(texts: Callable[[], Iterable[str]]) -> TFDataset:
         if batch:
             yield np.array(batch, object)
 
-    # Asking Python for each text separately would take most of the time.
+    # Texts come in batches: a call of Python for each text would take most of the time.
     spec = tf.TensorSpec([None], tf.string)
     dataset = tf.data.Dataset.from_generator(batches, output_signature=spec)
     return dataset.prefetch(1).unbatch()
 
 
 CUT = "\x1f"
-# What stands by itself: a letter of a script without spaces, a mark of
-# punctuation, a line's end, and white space, all else being words.
+# Units that aren't words: a letter of a script without spaces, a punctuation mark, a
+# line's end, and a run of white space.
 _BORDER = (
     r"([\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
     rf"|[^\pL\pN\pM{LINE_SPACE}]|[{LINE_SPACE}]+)"
@@ -157,8 +158,8 @@ def split_units(texts: TFTensor) -> TFRagged:
         texts: string tensor of shape `(batch,)`, in UTF-8.
 
     Returns:
-        A string `tf.RaggedTensor` of shape `(batch, None)`, which joined is the text,
-        less its separators U+001F.
+        A string `tf.RaggedTensor` of shape `(batch, None)`. Joined, the units are the
+        text without its separators U+001F.
     """
     units = tf.strings.split(
         tf.strings.regex_replace(texts, _BORDER, rf"{CUT}\1{CUT}"), CUT
@@ -167,7 +168,7 @@ def split_units(texts: TFTensor) -> TFRagged:
 
 
 def units_of(texts: list[str]) -> list[list[str]]:
-    """List what `split_units` makes of texts."""
+    """List the units of texts, see `split_units`."""
     with tf.device("CPU:0"):
         units = split_units(to_utf8(tf.constant(texts, tf.string)))
     return [[unit.decode() for unit in row] for row in units.to_list()]

@@ -56,8 +56,8 @@ from keras_bertfam.tokenizers.word_piece import (
 from keras_bertfam.tokenizers.xlm_roberta import CamembertTokenizer, XLMRobertaTokenizer
 from keras_bertfam.types import Path, TFDataset, Tokenizer
 
-# Special tokens before the others, with their ids, and after them; and what words end
-# with where tokens are made of characters and not of bytes.
+# For byte pairs: the special tokens before the other tokens, those after them, and the
+# sign at a word's end if tokens consist of characters and not of bytes.
 _ROBERTA_TOKENS = (("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",), None)
 BYTE_PAIR: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...], str | None]] = {
     "roberta": (RobertaTokenizer, *_ROBERTA_TOKENS),
@@ -89,12 +89,13 @@ BYTE_PAIR: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...], str | None]] =
     "gpt2": (GPT2Tokenizer, (), ("<|endoftext|>",), None),
     "gpt": (GPTTokenizer, ("<unk>",), (), WORD_END),
 }
-# The same of word pieces.
+# The same for WordPiece.
 WORD_PIECE: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
     "bert": (BertTokenizer, SPECIAL_TOKENS, ()),
     "mpnet": (MPNetTokenizer, (*MPNET_TOKENS, "[UNK]"), ("<mask>",)),
 }
-# What the published models of SentencePiece were trained with, ids in this order.
+# Settings and special pieces of the published SentencePiece models, in the order of
+# ids.
 SENTENCE_PIECE: dict[str, tuple[Any, dict[str, Any], list[str], list[str]]] = {
     "albert": (
         AlbertTokenizer,
@@ -108,7 +109,7 @@ SENTENCE_PIECE: dict[str, tuple[Any, dict[str, Any], list[str], list[str]]] = {
         ["<cls>", "<sep>", "<pad>", "<mask>", "<eod>"],
         ["<eop>", ".", "(", ")", '"', "-", "–", "£", "€"],
     ),
-    # `in_order_of_fairseq` puts them in their places.
+    # `in_order_of_fairseq` gives the pieces their published ids.
     "xlm-roberta": (
         XLMRobertaTokenizer,
         {"bos_id": 0, "pad_id": 1, "eos_id": 2, "unk_id": 3},
@@ -121,7 +122,7 @@ SENTENCE_PIECE: dict[str, tuple[Any, dict[str, Any], list[str], list[str]]] = {
         ["<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED", "<mask>"],
         [],
     ),
-    # `[MASK]` is added to it.
+    # `[MASK]` is added by the tokenizer.
     "deberta-v2": (
         DebertaV2Tokenizer,
         {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3}
@@ -135,10 +136,10 @@ SENTENCE_PIECE: dict[str, tuple[Any, dict[str, Any], list[str], list[str]]] = {
 
 
 def known_family(families: dict[str, Any], family: str) -> Any:
-    """Look up what is known of a family.
+    """Look up a family in a table.
 
     Raises:
-        ValueError: for one that isn't there.
+        ValueError: for an unknown family.
     """
     if family not in families:
         raise ValueError(
@@ -147,7 +148,7 @@ def known_family(families: dict[str, Any], family: str) -> Any:
     return families[family]
 
 
-MAX_VOCABULARY_SIZE = 10_000_000  # `tokenizers` takes the memory before it begins
+MAX_VOCABULARY_SIZE = 10_000_000  # `tokenizers` allocates it all before it begins
 
 
 @checked
@@ -161,32 +162,32 @@ def train_word_piece(
 ) -> BertTokenizer:
     """Learn a WordPiece vocabulary from text.
 
-    It has the 1,000 most frequent characters, and other tokens that occur often enough.
-    If the text has fewer tokens than are asked for, a warning says so.
+    The vocabulary has the 1,000 most frequent characters, and other tokens that occur
+    often enough. A warning says if the text has fewer tokens than `vocabulary_size`.
 
     Args:
-        documents: `tf.data.Dataset` of scalar strings, corpora that are mixed by
-            `layers.sample_corpora`, a list of paths of files, as `read_documents` takes
-            them, or words and their counts, see `corpora.count_words`.
+        documents: `tf.data.Dataset` of scalar strings; a mixture of
+            `layers.sample_corpora`; a list of paths, as `read_documents` takes them; or
+            a dict of words and their counts, see `corpora.count_words`.
         vocabulary_size: int. The most tokens to learn, special ones included.
         lowercase: bool. Whether to lower-case and strip accents. Defaults to
             `True`.
         min_frequency: int. How often a token must occur. Defaults to `2`;
             `keras_hub.tokenizers.compute_word_piece_vocabulary` has 10.
-        family: `"bert"`, or `"mpnet"` for a `MPNetTokenizer`. Defaults to `"bert"`,
-            whose tokenizer all other families with word pieces have.
+        family: `"bert"`, which all families with WordPiece use, except MPNet; or
+            `"mpnet"` for a `MPNetTokenizer`. Defaults to `"bert"`.
         **kwargs: passed to the tokenizer.
 
     Returns:
-        A `BertTokenizer` whose first ids are [PAD], [UNK], [CLS], [SEP], [MASK]; or a
-        `MPNetTokenizer` with `<s>`, `<pad>`, `</s>`, `<unk>`, [UNK], and `<mask>` as
-        the last.
+        A `BertTokenizer`, whose first tokens are [PAD], [UNK], [CLS], [SEP], [MASK]. Or
+        a `MPNetTokenizer`, whose first tokens are `<s>`, `<pad>`, `</s>`, `<unk>`,
+        [UNK], and whose last is `<mask>`.
 
     Raises:
-        FileNotFoundError: If a path is that of no file.
-        ValueError: If the documents aren't scalar strings or have no word, or
-            `vocabulary_size` is no int or not more than the number of special
-            tokens, `min_frequency` isn't positive, or the family is another one.
+        FileNotFoundError: If there is no file of a path.
+        ValueError: If the documents aren't scalar strings or have no word; if
+            `vocabulary_size` isn't an int above the number of special tokens; if
+            `min_frequency` isn't positive; or for an unknown family.
 
     Example:
 
@@ -231,43 +232,47 @@ def train_byte_pair(
     family: str = "roberta",
     **kwargs: Any,
 ) -> Tokenizer:
-    """Learn a vocabulary of byte-level BPE, GPT-2's and RoBERTa's form, from text.
+    """Learn a vocabulary of byte-level BPE, the form of GPT-2 and RoBERTa, from text.
 
-    A line's end becomes a space, as between the sentences of a document in
-    pre-training. The vocabulary has all bytes, so that any text can be written in it.
-    GPT's has characters instead, and those that occur in no document are unknown.
-    mmBERT's has characters, and bytes for all others.
+    A line's end becomes a space, like the gap between sentences in pre-training. The
+    vocabulary contains all 256 bytes, so no text is unknown. GPT's vocabulary contains
+    characters instead; characters that occur in no document are unknown. mmBERT's
+    contains characters, and bytes for all others.
 
     Args:
-        documents: `tf.data.Dataset` of scalar strings, corpora that are mixed by
-            `layers.sample_corpora`, a list of paths of files, as `read_documents` takes
-            them, or words and their counts, see `corpora.count_words`.
+        documents: `tf.data.Dataset` of scalar strings; a mixture of
+            `layers.sample_corpora`; a list of paths, as `read_documents` takes them; or
+            a dict of words and their counts, see `corpora.count_words`.
         vocabulary_size: int. The most tokens to learn, special ones and the 256
             bytes included.
-        add_prefix_space: bool. Whether a text begins with a space, so that its
-            first word is as any other. Defaults to `False`.
-        family: whose special tokens the vocabulary has and whose tokenizer it gets:
-            `"roberta"`, `"bart"`, `"modernbert"`, `"deberta"`, `"eurobert"`,
-            `"mmbert"`, `"gpt2"` or `"gpt"`. Defaults to `"roberta"`.
+        add_prefix_space: bool. Whether to put a space before each text, so that its
+            first word is tokenised like all others. Defaults to `False`.
+        family: `"roberta"`, `"bart"`, `"modernbert"`, `"deberta"`, `"eurobert"`,
+            `"mmbert"`, `"gpt2"` or `"gpt"`. It chooses the special tokens and the tokenizer's class. Defaults
+            to `"roberta"`.
         **kwargs: passed to the tokenizer.
 
     Returns:
-        A `RobertaTokenizer`, `BartTokenizer`, `ModernBertTokenizer`,
-        `DebertaTokenizer`, `EuroBertTokenizer`, `GemmaTokenizer`, `GPT2Tokenizer` or
-        `GPTTokenizer`, whose calls run in the graph. The first ids of the first two
-        are `<s>`, `<pad>`, `</s>` and `<unk>`, and the last is `<mask>`; ModernBERT's
-        last are `[UNK]`,
-        `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]`; DeBERTa's first are `[PAD]`, `[CLS]`,
-        `[SEP]` and `[UNK]`, and its last is `[MASK]`; EuroBERT's last are
-        `<|begin_of_text|>`, `<|end_of_text|>` and `<|mask|>`; mmBERT's first are
-        `<pad>`, `<eos>`, `<bos>`, `<unk>`, `<mask>` and the bytes; GPT-2's last is
-        `<|endoftext|>`, and GPT's first is `<unk>`.
+        The family's tokenizer, whose calls run in the graph:
+
+        - `RobertaTokenizer` or `BartTokenizer`: the first tokens are `<s>`, `<pad>`,
+          `</s>`, `<unk>`, the last is `<mask>`;
+        - `ModernBertTokenizer`: the last are `[UNK]`, `[CLS]`, `[SEP]`, `[PAD]`,
+          `[MASK]`;
+        - `DebertaTokenizer`: the first are `[PAD]`, `[CLS]`, `[SEP]`, `[UNK]`, the last
+          is `[MASK]`;
+        - `EuroBertTokenizer`: the last are `<|begin_of_text|>`, `<|end_of_text|>`,
+          `<|mask|>`;
+        - `GemmaTokenizer`: the first are `<pad>`, `<eos>`, `<bos>`, `<unk>`, `<mask>`
+          and the bytes;
+        - `GPT2Tokenizer`: the last is `<|endoftext|>`;
+        - `GPTTokenizer`: the first is `<unk>`.
 
     Raises:
-        FileNotFoundError: If a path is that of no file.
-        ValueError: If the documents aren't scalar strings or have no pair of
-            characters twice, or `vocabulary_size` is no int or not more than the
-            number of special tokens and bytes.
+        FileNotFoundError: If there is no file of a path.
+        ValueError: If the documents aren't scalar strings, or no pair of characters
+            occurs twice in them; or if `vocabulary_size` isn't an int above the number
+            of special tokens and bytes.
 
     Example:
 
@@ -311,7 +316,7 @@ def train_byte_pair(
             documents, lambda words: pieces_after_space(words, clean, splitter)
         )
     elif word_end is not None:
-        # `tokenizers` numbers the ends of words in another order each time.
+        # `tokenizers` would number characters with `</w>` in a random order.
         texts = text_parts(read_texts(documents), clean)
         counts = collections.Counter(
             piece for text in texts for piece, _ in splitter.pre_tokenize_str(text)
@@ -336,7 +341,8 @@ def train_byte_pair(
         tokens, merges = sorted(model["vocab"], key=model["vocab"].get), model["merges"]
     if not merges:
         raise ValueError(
-            "`documents` must have a pair of characters twice. Received: none."
+            "`documents` must have a pair of characters that occurs twice. Received: "
+            "none."
         )
     others = [token for token in tokens if token not in special]
     tokenizer = cls(
@@ -361,32 +367,33 @@ def train_sentence_piece(
     """Learn a SentencePiece model from text, after the tokenizer's own clean-up.
 
     Args:
-        documents: `tf.data.Dataset` of scalar strings, corpora that are mixed by
-            `layers.sample_corpora`, a list of paths of files, as `read_documents` takes
-            them, or words and their counts, see `corpora.count_words`.
+        documents: `tf.data.Dataset` of scalar strings; a mixture of
+            `layers.sample_corpora`; a list of paths, as `read_documents` takes them; or
+            a dict of words and their counts, see `corpora.count_words`.
         vocabulary_size: int. The most pieces to learn, special ones included.
-        model_type: `"unigram"`, as in both papers, or `"bpe"`.
-        family: whose special pieces the model has and whose tokenizer it gets:
-            `"albert"`, `"xlnet"`, `"xlm-roberta"`, `"camembert"`, `"deberta-v2"` or
-            `"t5"`. Defaults to `"albert"`.
-        sentinels: int. How many pieces `<extra_id_0>`, `<extra_id_1>`... to add
-            after the special ones, by which T5 marks the spans it leaves out. A text
-            that has one of them has it as one token. Defaults to `0`; T5's tokenizer
-            then adds its 100, beside `vocabulary_size`.
-        character_coverage: float from 0.98 to 1. The share of the text that is made of
-            characters with a piece; rare ones are unknown. Defaults to `0.99995`.
+        model_type: `"unigram"`, as in ALBERT's and XLNet's papers, or `"bpe"`. Defaults
+            to `"unigram"`.
+        family: `"albert"`, `"xlnet"`, `"xlm-roberta"`, `"camembert"`, `"deberta-v2"` or
+            `"t5"`. It chooses the special pieces and the tokenizer's class. Defaults to
+            `"albert"`.
+        sentinels: int. How many sentinels `<extra_id_0>`, `<extra_id_1>`... to add
+            after the special pieces. T5 puts them in place of spans. In texts a
+            sentinel is a single token. Defaults to `0`; T5's tokenizer then adds its
+            100, in addition to `vocabulary_size`.
+        character_coverage: float from 0.98 to 1. The share of the text whose characters
+            get a piece; other characters are unknown. Defaults to `0.99995`.
         **kwargs: passed to the tokenizer, such as `lowercase` and `keep_accents`.
-            Published models leave out accents, which in Japanese tell "が" from "か".
+            Published models strip accents. In Japanese that makes "か" of "が".
 
     Returns:
-        The family's tokenizer, such as an `AlbertTokenizer`, whose special pieces, and
-        punctuation that is always a piece, have the ids of the published ones.
+        The family's tokenizer, such as an `AlbertTokenizer`. Special pieces have the
+        ids of the published models, and so has punctuation that is always a piece.
 
     Raises:
-        FileNotFoundError: If a path is that of no file.
-        ValueError: If the documents aren't scalar strings or have no word, or
-            `vocabulary_size` is no int or less than the characters need, or another
-            argument is out of range.
+        FileNotFoundError: If there is no file of a path.
+        ValueError: If the documents aren't scalar strings or have no word; if
+            `vocabulary_size` isn't an int, or less than the characters need; or if
+            another argument is out of its range.
 
     Example:
 
@@ -435,7 +442,7 @@ def train_sentence_piece(
             character_coverage=character_coverage,
             control_symbols=control,
             user_defined_symbols=symbols,
-            num_threads=16,  # sums depend on their number
+            num_threads=16,  # fixed, since sums depend on it
             minloglevel=2,
             **ids,
         )
@@ -459,6 +466,6 @@ def _is_int(value):
 def _check_size(size, least, what):
     if not _is_int(size) or not least < size <= MAX_VOCABULARY_SIZE:
         raise ValueError(
-            f"`vocabulary_size` must be an int of more than the {least} {what}, and at "
-            f"most {MAX_VOCABULARY_SIZE}. Received: {size!r}."
+            f"`vocabulary_size` must be an int above {least}, the number of {what}, "
+            f"and at most {MAX_VOCABULARY_SIZE}. Received: {size!r}."
         )

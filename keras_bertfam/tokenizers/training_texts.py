@@ -1,4 +1,4 @@
-"""Text, or words and their counts, as the learners of vocabularies take it."""
+"""Texts, or words and their counts, prepared for learning a vocabulary."""
 
 import collections
 import itertools
@@ -40,7 +40,7 @@ def recount(
         A dict of parts and their counts.
 
     Raises:
-        TypeError: for counts that aren't ints of strings.
+        TypeError: for words that aren't strings, or counts that aren't ints.
         ValueError: for a count that isn't positive.
     """
     words = iter(counts)
@@ -58,8 +58,8 @@ def recount(
 def _check_count(word, count):
     if not isinstance(word, str) or not isinstance(count, int):
         raise TypeError(
-            "`documents`, if a dict, must have words and how often they occur. "
-            f"Received: {word!r}: {count!r}."
+            "`documents`, if a dict, must map words to their counts. Received: "
+            f"{word!r}: {count!r}."
         )
     if count < 1:
         raise ValueError(
@@ -68,7 +68,7 @@ def _check_count(word, count):
         )
 
 
-# SentencePiece leaves out texts of more bytes than 4,192.
+# SentencePiece leaves out texts of more than 4,192 bytes.
 _PART = re.compile(r".{1,1000}(?!\S)|.{1,1000}")
 _LINE_END = f"[{WHITE_SPACE}]*\n[{WHITE_SPACE}]*"
 _NO_WORD = "`documents` must have at least one word. Received: none."
@@ -76,12 +76,12 @@ _Clean = Callable[[TFTensor], TFTensor]
 
 
 def one_line(texts: TFTensor) -> TFTensor:
-    """Replace the ends of strings' lines by spaces."""
+    """Replace line ends in strings by spaces."""
     return tf.strings.regex_replace(without_nul(to_utf8(texts)), _LINE_END, " ")
 
 
 def read_texts(documents: TFDataset | Sequence[Path]) -> TFDataset:
-    """Make a checked dataset of strings of a dataset, or of the lines of files."""
+    """Give a checked dataset of strings, from a dataset or from the lines of files."""
     if isinstance(documents, (list, tuple)):
         reading = Reading()
         sources = text_sources(documents, reading, "documents")
@@ -118,14 +118,14 @@ def text_parts(documents: TFDataset, clean: _Clean) -> Iterator[str]:
 def pieces_after_space(
     words: list[str], clean: _Clean, splitter: Any
 ) -> Iterator[list[str]]:
-    """Yield the pieces of words that stand after a space."""
+    """Yield the pieces that words have after a space."""
     texts = clean(tf.constant([f" {word}" for word in words])).numpy()
     for text in texts:
         yield [piece for piece, _ in splitter.pre_tokenize_str(text.decode())]
 
 
 def counted_lines(counts: Mapping[str, int], clean: _Clean) -> Iterator[str]:
-    """Yield cleaned words, and after a tab their counts."""
+    """Yield lines of a cleaned word, a tab and its count."""
     cleaned = recount(counts, lambda words: clean(words).numpy()[:, None])
     lines = [f"{word}\t{count}" for word, count in cleaned.items() if word.strip()]
     if not lines:

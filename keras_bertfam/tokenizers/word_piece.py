@@ -1,4 +1,4 @@
-"""WordPiece tokenisation that runs in the graph, as BERT and MPNet do it."""
+"""WordPiece tokenisation in the graph, as in BERT and MPNet."""
 
 import collections
 import os
@@ -34,46 +34,46 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
-    """KerasHub's BERT tokenizer with the ids of the original BERT.
+    """BERT's WordPiece tokenizer, with the ids of the original.
 
-    `keras_hub.tokenizers.BertTokenizer` keeps accents when it lower-cases.
-    This one has the same interface and uses
-    `tensorflow_text.FastBertTokenizer`, several times faster, with BERT's own
-    clean-up of characters, see `clean_character`: both KerasHub and
-    `tensorflow_text` make three full stops of "…", and "ss" of "ß". (Without `split`,
-    it is KerasHub's.) Letters are
-    lower-cased one by one, as by `transformers`: the first code of 2018 has `ς` for the
-    last letter of "ΟΔΟΣ", where both of these have `σ`. A word with
-    bytes that aren't UTF-8, or of more than `max_input_chars_per_word` characters,
-    becomes [UNK].
+    It has the interface of `keras_hub.tokenizers.BertTokenizer`, which keeps accents
+    when it lower-cases. It runs `tensorflow_text.FastBertTokenizer`, which is several
+    times faster, after BERT's own clean-up of characters, see `clean_character`.
+    KerasHub and `tensorflow_text` clean differently: both turn "…" into three full
+    stops, and "ß" into "ss". With `split=False` the tokenizer works as KerasHub's.
+
+    Letters are lower-cased one by one, as in `transformers`: "ΟΔΟΣ" ends with `σ`. In
+    the first code of 2018 it ends with `ς`. A word becomes [UNK] if it has bytes that
+    aren't UTF-8, or more than `max_input_chars_per_word` characters.
 
     Args:
-        vocabulary: list of strings or the path of a file with a token per line, as
-            in PaddlePaddle's files with a tab and its number after it. It must hold
-            [PAD], [UNK], [CLS], [SEP] and [MASK], and nothing twice.
-        lowercase: bool. Lower-cases and strips accents. Defaults to `False`.
-        max_input_chars_per_word: int. Counted after the clean-up. Defaults to `200`,
-            as in BERT's code; `transformers` has 100.
-        normalizer: list of dicts. What is done to texts in place of BERT's clean-up,
-            steps as in a `tokenizer.json`, such as `{"type": "NFKC"}`; `lowercase` is
-            then what they do. Defaults to `None`: BERT's clean-up.
-        pre_tokenizer: list of dicts. How words are split in place of BERT's way, such
-            as `{"type": "WhitespaceSplit"}`. Either of the two stands for both.
-            Defaults to `None`: BERT's way.
-        **kwargs: `sequence_length` (int: pad and truncate to it), `dtype`
+        vocabulary: list of strings or the path of a file with a token per line; a tab
+            and the token's number may follow, as in PaddlePaddle's files. It must
+            contain [PAD], [UNK], [CLS], [SEP] and [MASK], and no token twice.
+        lowercase: bool. Whether to lower-case and strip accents. Defaults to `False`.
+        max_input_chars_per_word: int. Characters are counted after the clean-up.
+            Defaults to `200`, as in BERT's code; `transformers` has 100.
+        normalizer: list of dicts, steps of a `tokenizer.json` that replace BERT's
+            clean-up, such as `{"type": "NFKC"}`. The attribute `lowercase` then says
+            whether they lower-case. Defaults to `None`: BERT's clean-up.
+        pre_tokenizer: list of dicts, steps that replace BERT's splitting of words, such
+            as `{"type": "WhitespaceSplit"}`. If only one of `normalizer` and
+            `pre_tokenizer` is given, the other has no steps. Defaults to `None`: BERT's
+            splitting.
+        **kwargs: `sequence_length` (int, pad and truncate to it), `dtype`
             (`"int32"`, or `"string"` for tokens instead of ids), `added_tokens` (list
-            of `AddedToken` or str: what is found in texts before they are split),
-            `special_tokens_in_strings` (bool: so are the special tokens), and the other
-            arguments of `keras_hub.tokenizers.WordPieceTokenizer`.
+            of `AddedToken` or str, tokens that are found in texts before these are
+            split), `special_tokens_in_strings` (bool, whether special tokens are found
+            in the same way), and the other arguments of
+            `keras_hub.tokenizers.WordPieceTokenizer`.
 
     Returns:
-        Called on strings of shape `(batch,)`: a `tf.RaggedTensor` of shape
-        `(batch, None)`, in eager mode, too; on a single string, a tensor of shape
-        `(None,)`.
+        Called on strings of shape `(batch,)`, a `tf.RaggedTensor` of shape
+        `(batch, None)`, also in eager mode. Called on a single string, a tensor of
+        shape `(None,)`.
 
     Raises:
-        ValueError: If a special token is missing from the vocabulary, or a
-            token is in it twice.
+        ValueError: If the vocabulary lacks a special token, or has a token twice.
 
     Example:
 
@@ -95,10 +95,10 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
         "start": "[CLS]",
         "end": "[SEP]",
     }
-    # What a vocabulary must have.
+    # The tokens that a vocabulary must have.
     required_tokens: ClassVar[tuple[str, ...]] = SPECIAL_TOKENS
     _fast_bert: Any
-    nul = "\x01"  # which the clean-up removes, as it does a zero byte
+    nul = "\x01"  # the clean-up removes it, as it would remove a zero byte
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
         super().__init__(vocabulary=vocabulary, lowercase=lowercase, **kwargs)
 
     def _add_special_token(self, token: str, name: str) -> None:
-        # KerasHub's constructor gives BERT's tokens.
+        # KerasHub's constructor would give BERT's tokens.
         token = self.special_token_names[name.removesuffix("_token")]
         super()._add_special_token(token, name)
 
@@ -137,7 +137,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
         except (RuntimeError, ValueError) as caught:
             error = caught
         if isinstance(vocabulary, (str, os.PathLike)) and self.vocabulary is not None:
-            # Files may be read now; KerasHub strips more than the ends of lines.
+            # The file is read here, since KerasHub strips more than line ends.
             lines = vocabulary_lines(vocabulary)
             if lines != self.vocabulary:
                 self.set_vocabulary(lines)
@@ -152,8 +152,8 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
             counts: collections.Counter[str] = collections.Counter(self.vocabulary)
             ((token, count),) = counts.most_common(1)
             raise ValueError(
-                "`vocabulary` must be one that tensorflow_text takes, without a "
-                f"token twice. Received: {token!r} {count} times. {error}"
+                "`vocabulary` must be valid for tensorflow_text, and have no token "
+                f"twice. Received: {token!r} {count} times. {error}"
             ) from error
         if vocabulary is None:
             return
@@ -164,7 +164,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
                 f"Missing: {', '.join(missing)}."
             )
         tokens = self.vocabulary
-        # NumPy arrays, of which each graph makes constants of its own.
+        # NumPy arrays: each graph makes its own constants from them.
         self._is_inner = np.array([t.startswith("##") for t in tokens])
         sizes = np.array([len(token) for token in tokens], "int32")
         self._characters = sizes - 2 * self._is_inner
@@ -198,13 +198,13 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
         return normalize(texts, self.normalizer_steps())
 
     def normalizer_steps(self) -> list[Step]:
-        """List what is done to texts, as in a `tokenizer.json`."""
+        """List the steps that clean texts, as in a `tokenizer.json`."""
         if self.normalizer is None:
             return [bert_step(self.lowercase)]
         return [dict(step) for step in self.normalizer]
 
     def pre_tokenizer_steps(self) -> list[Step]:
-        """List how texts are split, as in a `tokenizer.json`."""
+        """List the steps that split texts, as in a `tokenizer.json`."""
         steps = self.pre_tokenizer
         return [{"type": "BertPreTokenizer"}] if steps is None else [*map(dict, steps)]
 
@@ -225,15 +225,15 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
     def tokenize_with_offsets(
         self, texts: TFTensor
     ) -> tuple[TFRagged, TFRagged, TFRagged]:
-        """Tokenize texts, and tell which bytes of them each token is made of.
+        """Tokenize texts, and tell for each token its bytes in the text.
 
         Args:
             texts: string tensor of shape `(batch,)`, in UTF-8.
 
         Returns:
             A tuple of ragged tensors of shape `(batch, None)`: ids, int32, and the
-            bytes where tokens start and end, int64. With a `normalizer`, these are in
-            what it makes of the texts.
+            bytes where tokens start and end, int64. With a `normalizer` the bytes are
+            counted in the normalised texts.
         """
         if self.pre_tokenizer is None:
             tokens = self._fast_bert.tokenize_with_offsets(texts)
@@ -247,19 +247,20 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
         )
 
     def _without_long_words(self, tokens, *bounds):
-        """Put one unknown token in the place of each word that is too long.
+        """Replace each word that is too long by one unknown token.
 
         Args:
             tokens: ragged tensor of ids.
-            *bounds: ragged tensors of where they start and end, or nothing.
+            *bounds: two ragged tensors of where tokens start and end, or nothing.
 
         Returns:
-            A tuple of what was given.
+            A tuple of the same tensors for the new tokens.
         """
-        # With words of at most 3 characters: "ab", "##cd", "e" -> "[UNK]", "e".
+        # Example: with words of at most 3 characters, "ab", "##cd", "e" become
+        # "[UNK]", "e".
         ids = tokens.flat_values
         inner = tf.gather(self._is_inner, ids)
-        # So many at least follow the first of a word that is too long.
+        # The least number of tokens after the first one of a word that is too long.
         least = self.max_input_chars_per_word // self._characters.max()
         so_far = tf.cumsum(tf.cast(inner, tf.int32))
         in_a_row = so_far[least:] - so_far[: tf.maximum(tf.size(ids) - least, 0)]
@@ -299,16 +300,16 @@ MPNET_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
 class MPNetTokenizer(BertTokenizer):
     """MPNet's tokenizer: BERT's word pieces between the special tokens of fairseq.
 
-    The published vocabulary is `<s>`, `<pad>`, `</s>`, `<unk>`, then that of
-    `bert_base_en_uncased`, whose ids are moved by 4, and `<mask>`. A word that it
-    lacks is BERT's `[UNK]`; of BERT's other special tokens no text has any.
+    The published vocabulary is `<s>`, `<pad>`, `</s>`, `<unk>`, then the vocabulary of
+    `bert_base_en_uncased`, whose ids grow by 4, then `<mask>`. An unknown word becomes
+    BERT's `[UNK]`. BERT's other special tokens don't occur in any text.
 
     Args:
         vocabulary: list of strings or the path of a file with a token per line. It
-            must hold `<s>`, `<pad>`, `</s>`, `<unk>`, `[UNK]` and `<mask>`, and nothing
-            twice.
-        lowercase: bool. Lower-cases and strips accents, as the published one does.
-            Defaults to `False`.
+            must contain `<s>`, `<pad>`, `</s>`, `<unk>`, `[UNK]` and `<mask>`, and no
+            token twice.
+        lowercase: bool. Whether to lower-case and strip accents, as the published
+            tokenizer does. Defaults to `False`.
         **kwargs: other arguments of `BertTokenizer`.
 
     Returns:
@@ -337,7 +338,7 @@ class MPNetTokenizer(BertTokenizer):
 
 
 def _without_numbers(lines):
-    """Read tokens from lines with a number after each; `None` for other lines."""
+    """Read tokens from lines of a token and its number; `None` for other lines."""
     if not lines or "\t" not in lines[0]:
         return None
     tokens = []

@@ -16,14 +16,15 @@ _UNKNOWN, _MASK = "<unk>", "<mask>"
 
 
 def in_order_of_fairseq(proto: bytes, first: tuple[str, ...]) -> bytes:
-    """Put the pieces of a SentencePiece model where fairseq's dictionary has them.
+    """Put the pieces of a SentencePiece model in the order of fairseq's dictionary.
 
-    What texts are split into depends on the scores of pieces, and not on their order.
-    Of a model whose pieces are `<unk>`, `<s>`, `</s>`, `,`, ... and XLM-R's first
-    ones:
+    For example, a model with the pieces `<unk>`, `<s>`, `</s>`, `,`, ... becomes for
+    XLM-R
 
         piece     <s>  <pad>  </s>  <unk>  ,  ...  <mask>
-        id          0      1     2      3  4  ...  as many as there were, and 1
+        id          0      1     2      3  4  ...  the number of pieces plus 1
+
+    The order of pieces doesn't change how texts are split; only their scores do.
 
     Args:
         proto: bytes. The model, in its own order or in fairseq's.
@@ -52,9 +53,9 @@ def in_order_of_fairseq(proto: bytes, first: tuple[str, ...]) -> bytes:
 class XLMRobertaTokenizer(PlainSentencePiece):
     """XLM-R's tokenizer.
 
-    Its SentencePiece model has `<unk>`, `<s>` and `</s>` as its first pieces. XLM-R has
-    `<s>`, `<pad>`, `</s>` and `<unk>`, and `<mask>` as the last: with these ids it is
-    kept here. Special tokens are found in texts.
+    The first pieces of its SentencePiece model are `<unk>`, `<s>` and `</s>`. The first
+    tokens of XLM-R are `<s>`, `<pad>`, `</s>` and `<unk>`, and the last is `<mask>`.
+    This tokenizer has XLM-R's ids. Special tokens are found in texts.
 
     Args:
         proto: path of a `sentencepiece.bpe.model`, or its content as bytes.
@@ -95,11 +96,11 @@ class XLMRobertaTokenizer(PlainSentencePiece):
                 super().set_proto(arranged)
 
     def _update_special_token_ids(self) -> None:
-        if _MASK in self.model_vocabulary():  # else it is in its own order still
+        if _MASK in self.model_vocabulary():  # else the model isn't reordered yet
             super()._update_special_token_ids()
 
     def proto_in_own_order(self) -> bytes:
-        """Give the model with `<unk>`, `<s>` and `</s>` first, as it is published."""
+        """Give the model in its published order, with `<unk>`, `<s>`, `</s>` first."""
         model = PieceModel()
         model.ParseFromString(self.proto)
         special = {*self.special_token_names.values()}
@@ -117,8 +118,8 @@ class XLMRobertaTokenizer(PlainSentencePiece):
 class CamembertTokenizer(XLMRobertaTokenizer):
     """CamemBERT's tokenizer.
 
-    Its ids are those of its SentencePiece model plus 4, since four pieces that occur in
-    no text come first: `<s>` is 5, and `</s>` is 6.
+    Its ids are those of its SentencePiece model plus 4, because four pieces that never
+    occur in a text come first. So `<s>` has the id 5, and `</s>` has 6.
 
     Args:
         proto: path of a `sentencepiece.bpe.model`, or its content as bytes.

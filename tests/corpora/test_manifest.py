@@ -75,7 +75,7 @@ def test_what_is_no_corpus(manifest, tmp_path):
     path.unlink()
     with pytest.raises(ValueError, match="without it a corpus isn't whole"):
         Manifest.read(tmp_path)
-    with pytest.raises(FileNotFoundError, match="must be that of a prepared corpus"):
+    with pytest.raises(FileNotFoundError, match="the folder of a prepared corpus"):
         Manifest.read(tmp_path / "none")
 
 

@@ -145,7 +145,7 @@ def test_a_preset_of_each(tmp_path):
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"global_positions": [[0, 9]]}, "must be from 0 to 8, in rows of 9"),
+        ({"global_positions": [[0, 9]]}, "must be from 0 to 8 for rows of 9"),
         ({"global_positions": [[-2]]}, "or -1 for none. Received: -2 to -2"),
         ({"global_positions": [[0] * 6]}, "at most max_global_tokens=5 positions"),
         ({"global_attention_mask": [[1] * 9]}, "at most max_global_tokens=5 of them"),
@@ -178,14 +178,14 @@ def test_too_many_global_tokens_in_a_graph_are_no_numbers():
     ("cls", "arguments", "message"),
     [
         (models.BertBackbone, {"attention_window": 5}, "`attention_window` must be ev"),
-        (models.BertBackbone, {"attention_window": []}, "or a list of them by layer"),
+        (models.BertBackbone, {"attention_window": []}, "or a list of values by layer"),
         (models.BertBackbone, {"attention_dilation": 2}, "1 without `attention_window"),
         (models.BertBackbone, {"rotary_base": 0}, "positive number, or two"),
         (models.BertBackbone, {"rotary_base": 9.0, "head_dim": 3}, "must be even with"),
         (models.BertBackbone, {"first_norm": False}, "unless norm_first=True"),
         (models.BertBackbone, {"max_global_tokens": -1}, "from 0 to 65536"),
         (models.GPT2Backbone, {"max_global_tokens": 4}, "`causal` must be False"),
-        (ModernBertBackbone, {"share": "all"}, "share no attention"),
+        (ModernBertBackbone, {"share": "all"}, "share attention"),
     ],
 )
 @pytest.mark.any_backend

@@ -122,7 +122,12 @@ BROKEN = {
     "cut.txt": (FAR.encode() + "é".encode()[:1], {}, "text in UTF-8", 160_000),
     "ascii.txt": (FAR.encode() + "é".encode(), {"encoding": "ascii"}, "ASCII", 160_000),
     "wide.txt": (FAR.encode("utf-16") + b"a", {"encoding": "utf-16"}, "16", 320_002),
-    "far.jsonl": (b'{"text": "a"}\r\n' * 9 + b"{", {}, "a JSON object a line", 135),
+    "far.jsonl": (
+        b'{"text": "a"}\r\n' * 9 + b"{",
+        {},
+        "a JSON object in each line",
+        135,
+    ),
     "wide.jsonl": (
         '{"text": "a"}\n{'.encode("utf-16"),
         {"encoding": "utf-16"},
@@ -191,7 +196,7 @@ def test_settings_that_there_are_not(tmp_path):
     write(tmp_path, {"a.txt": "a"})
     for read in (of_dataset, of_preparation):
         for encoding in ("latin-99", "rot13"):
-            with pytest.raises(ValueError, match="`encoding` must be one of text"):
+            with pytest.raises(ValueError, match="`encoding` must be a text"):
                 read(tmp_path / "a.txt", encoding=encoding)
         with pytest.raises(ValueError, match="`max_line_length` must be at least 1"):
             read(tmp_path / "a.txt", max_line_length=0)

@@ -205,14 +205,14 @@ def test_a_zero_byte_ends_no_text():
     ("tokens", "message"),
     [
         ("<x>", "must be a list"),
-        (["<x>", "<x>"], "each token once. Received: '<x>' twice"),
+        (["<x>", "<x>"], "not repeat a token. Received: '<x>' twice"),
         ([""], "must be a string that isn't empty"),
         (
             [{"content": "a", "lstrip": 1}],
             "`lstrip` of the added token 'a' must be a b",
         ),
-        ([{"content": "a", "left": True}], "must be of strings, or of dicts"),
-        ([3], "must be of strings"),
+        ([{"content": "a", "left": True}], "must have strings, or dicts"),
+        ([3], "must have strings"),
     ],
 )
 def test_what_is_no_added_token(tokens, message):

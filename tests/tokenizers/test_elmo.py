@@ -65,9 +65,9 @@ def test_training():
 def test_errors():
     with pytest.raises(ValueError, match="Missing: </S>"):
         ElmoTokenizer(["<S>", "<UNK>"])
-    with pytest.raises(ValueError, match="each word once.*Received: 'Ada'"):
+    with pytest.raises(ValueError, match="not have a word twice.*Received: 'Ada'"):
         ElmoTokenizer([*WORDS, "Ada"])
-    with pytest.raises(ValueError, match="none that is empty.*Received: ''"):
+    with pytest.raises(ValueError, match="or an empty word.*Received: ''"):
         ElmoTokenizer([*WORDS, ""])
     with pytest.raises(ValueError, match="`max_characters` must be at least 3"):
         ElmoTokenizer(max_characters=2)

@@ -259,5 +259,7 @@ def test_models_that_cannot_be_pruned_are_refused(tmp_path):
     with pytest.raises(ValueError, match="neither quantised nor have LoRA.*True"):
         prune_heads(backbone, {0: [1]})
     for wrong in (5, [[0]], [[0], [1], ["2"]], {0: [1]}):
-        with pytest.raises(ValueError, match="`pruned_heads` must have for each"):
+        with pytest.raises(
+            ValueError, match="`pruned_heads` must have a list for each"
+        ):
             EncoderBackbone(**SIZES, pruned_heads=wrong)

@@ -80,7 +80,7 @@ def test_parquet(tmp_path):
     assert read(path, 10**9, reading)[1] == 1
     with pytest.raises(ValueError, match=r"`feature` must be one of \['body', 'n'\]"):
         read(path, 1)
-    with pytest.raises(ValueError, match="must have texts as 'n', `feature`"):
+    with pytest.raises(ValueError, match="must have texts in 'n', the `feature`"):
         read(path, 1, Reading(feature="n"))
     data = bytearray(path.read_bytes())
     data[100] ^= 255
@@ -114,7 +114,11 @@ def test_lines_are_cleaned(tmp_path):
             "UTF-8, `encoding`. Received, at byte 24",
         ),
         ("a.jsonl", b'{"text": "\\ud800"}', "UTF-8. Received, in the text of the line"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": "', "a JSON object a line.* byte 14"),
+        (
+            "a.jsonl",
+            b'{"text": "a"}\n{"text": "',
+            "a JSON object in each line.* byte 14",
+        ),
         ("a.jsonl", b'{"text": "a"}\n{"body": 1}', "with the field 'text'.* byte 14"),
         ("a.jsonl", b'{"text": "a"}\n{"text": 1}', "texts as 'text'.* byte 14: 1"),
         ("a.jsonl", b"[1]", "with the field 'text'"),
