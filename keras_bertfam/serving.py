@@ -39,7 +39,8 @@ def strings(name: str, rank: int = 1) -> Any:
 def without_padding(token_ids: Any, tokenizer: Any) -> Any:
     """Tell which tokens aren't padding; padding is at the ends of rows.
 
-    The id alone doesn't tell: GPT-2 pads with a token that texts have as well.
+    The id alone doesn't tell: GPT-2 pads with a token that texts have as well. EuroBERT
+    pads with the token that ends a row: the first of them at the end isn't padding.
 
     Args:
         token_ids: int32 tensor `(..., length)`.
@@ -49,7 +50,12 @@ def without_padding(token_ids: Any, tokenizer: Any) -> Any:
         Bool tensor of that shape.
     """
     others = tf.cast(tf.not_equal(token_ids, tokenizer.pad_token_id), tf.int32)
-    return tf.cumsum(others, axis=-1, reverse=True) > 0
+    inside = tf.cumsum(others, axis=-1, reverse=True) > 0
+    start, end = tokenizer.start_token_id, tokenizer.end_token_id
+    if end == tokenizer.pad_token_id and start != end:
+        before = tf.concat([tf.zeros_like(inside[..., :1]), inside[..., :-1]], -1)
+        inside |= before
+    return inside
 
 
 def positions_of(backbone: Model) -> int | None:

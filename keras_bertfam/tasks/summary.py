@@ -25,7 +25,7 @@ def summary_token(backbone: Model, token: str | None = None) -> str:
     if token is None:
         record = backbone.record
         token = "first" if record is None else record.head_style.token
-        token = "mean" if token == "late" else token  # which is for heads
+        token = "first" if token == "late" else token  # which is for heads
     causal = getattr(backbone, "causal", False) or is_encoder_decoder(backbone)
     return "end" if causal and token == "first" else token
 

@@ -30,7 +30,7 @@ from keras_bertfam.tokenizers.pipeline_ops import (
     as_graph_layer,
     tokenize_with_masks,
 )
-from keras_bertfam.tokenizers.texts import MixedDocuments, to_utf8
+from keras_bertfam.tokenizers.texts import MixedDocuments, to_utf8, without_languages
 from keras_bertfam.types import Config, Path, TFDataset, TFTensor, Tokenizer
 
 
@@ -214,7 +214,7 @@ class TextPreprocessor(
 
     def _encode(self, texts, padding, corrupted=False):
         tokenizer = self.text_tokenizer if corrupted else self.prompt_tokenizer
-        ids = tokenize_with_masks(tokenizer, texts)
+        ids = tokenize_with_masks(tokenizer, without_languages(texts))
         rows, _ = self.parts()
         length = rows.sequence_length if padding == "max_length" else None
         return rows.lay_out(ids, length)

@@ -86,7 +86,7 @@ def read_every_line(part: Part, reading: Reading) -> Iterator[str]:
             yield text.rstrip("\n").replace("\n", " ")
         return
     line = None  # what follows the last end is no line
-    for _, lines in _blocks(part, reading):
+    for _, lines in _blocks(part, reading, _split_aligned):
         for following in lines:
             if line is not None:
                 yield line
@@ -206,7 +206,7 @@ def _json_values(part, reading):
             yield place, value[reading.feature]
 
 
-def _blocks(part, reading):
+def _blocks(part, reading, split=None):
     """Yield blocks of whole lines, of about a MiB, and the byte where each begins."""
     kind = part.source.kind
     rest: list[str] = []  # of a line that isn't complete yet
@@ -222,7 +222,8 @@ def _blocks(part, reading):
             cut = text.rfind("\r", 0, -1) + 1  # a last "\r" may be half of a line end
         if cut or last:
             block = "".join([*rest, text[:cut]])
-            lines = _split_lines(block) if kind == "text" else block.split("\n")
+            ends = split or _split_lines
+            lines = ends(block) if kind == "text" else block.split("\n")
             if _is_too_long(block, lines, reading):
                 at = begin + reading.size(_before_longest(block, kind))
                 raise _too_long(part, reading, f"at byte {at}")
@@ -233,6 +234,11 @@ def _blocks(part, reading):
         rest.append(text[cut:])
         if sum(map(len, rest)) > reading.max_line_length:
             raise _too_long(part, reading, f"at byte {begin}")
+
+
+def _split_aligned(text):
+    """Split text into lines by line feeds, which are all that aligned files share."""
+    return text.split("\n") if "\n" in text else _split_lines(text)
 
 
 def _split_lines(text):

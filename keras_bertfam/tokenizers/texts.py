@@ -140,15 +140,29 @@ _BORDER = (
 
 # Stands around the language of the text that follows, see `layers.mark_languages`.
 LANGUAGE_MARK = "\x1e"
+_MARKED = r"(?s)\x00?\x1e[^\x1e]+\x1e.*"
+
+
+def has_languages(texts: TFTensor) -> TFTensor:
+    """Tell which texts begin with a language, as `layers.mark_languages` gives them.
+
+    A text that has the mark elsewhere is a plain text.
+    """
+    return tf.strings.regex_full_match(texts, _MARKED)
 
 
 def without_languages(texts: TFTensor) -> TFTensor:
-    """Leave plain texts of those that `layers.mark_languages` gives.
+    """Remove the languages that `layers.mark_languages` has put into texts.
 
-    What it joined are paragraphs then.
+    The texts that it joined become paragraphs. Others stay as they are.
     """
-    mark = LANGUAGE_MARK
-    return tf.strings.regex_replace(texts, f"{mark}[^{mark}]*{mark}", "\n\n")
+    marked, mark = has_languages(texts), LANGUAGE_MARK
+
+    def plain():
+        parts = tf.strings.regex_replace(texts, f"{mark}[^{mark}]*{mark}", "\n\n")
+        return tf.where(marked, parts, texts)
+
+    return tf.cond(tf.reduce_any(marked), plain, lambda: texts)
 
 
 def split_units(texts: TFTensor) -> TFRagged:

@@ -248,8 +248,8 @@ def train_byte_pair(
         add_prefix_space: bool. Whether to put a space before each text, so that its
             first word is tokenised like all others. Defaults to `False`.
         family: `"roberta"`, `"bart"`, `"modernbert"`, `"deberta"`, `"eurobert"`,
-            `"mmbert"`, `"gpt2"` or `"gpt"`. It chooses the special tokens and the tokenizer's class. Defaults
-            to `"roberta"`.
+            `"mmbert"`, `"gpt2"` or `"gpt"`. It chooses the special tokens and
+            the tokenizer's class. Defaults to `"roberta"`.
         **kwargs: passed to the tokenizer.
 
     Returns:

@@ -109,7 +109,10 @@ def test_the_config_of_the_release(tmp_path):
     [
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0}}, "'default'"),
         ({"rope_parameters": {"rope_theta": -1}}, "positive 'rope_theta'"),
-        ({"clf_pooling": "mean"}, "Expected the 'clf_pooling' of the release"),
+        (
+            {"classifier_pooling": "bos", "clf_pooling": "mean"},
+            "Expected the 'clf_pooling' of the release",
+        ),
         ({"hidden_dropout": 0.1}, "Expected 'hidden_dropout' to be 0"),
         ({"attention_bias": True}, "Expected 'attention_bias' to be False"),
         ({"num_key_value_heads": 3}, "`num_key_value_heads` must divide"),

@@ -181,3 +181,10 @@ def test_parameter_counts_of_eurobert(name):
     blocks = size["num_layers"] * (blocks + 2 * width)
     table = size["vocabulary_size"] * width
     assert table + blocks + width == encoder == masked_lm - table
+
+
+def test_a_generator_has_keys_of_its_own():
+    backbone = models.ElectraBackbone(**SIZES, vocabulary_size=20,
+                                      num_key_value_heads=GROUPS)  # fmt: skip
+    generator = models.make_generator(backbone, 0.25)
+    assert generator.num_heads == 1 and generator.num_key_value_heads is None

@@ -191,3 +191,20 @@ def test_what_transformers_has_no_keys_for():
     ):
         with pytest.raises(ValueError, match="XLM of `transformers` has gelu or relu"):
             as_xlm({**as_bert(CONFIG), **change})
+
+
+@pytest.mark.any_backend
+def test_a_student_knows_the_languages():
+    tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])
+    preprocessor = tasks.MaskedLMPreprocessor(tokenizer, 12, languages=["a", "b"])
+    backbone = models.XlmBackbone(6, **SIZES, num_languages=2, max_sequence_length=12)
+    teacher = tasks.MaskedLM(backbone, preprocessor)
+    distiller = tasks.Distiller(tasks.MaskedLM.from_teacher(teacher), teacher)
+    assert distiller.preprocessor.languages == ["a", "b"]
+    tables = [
+        keras.ops.convert_to_numpy(task.backbone.embeddings.language_table)
+        for task in (teacher, distiller.student)
+    ]
+    np.testing.assert_array_equal(*tables)
+    plain = tasks.MaskedLM.from_teacher(teacher, num_languages=0)
+    assert plain.backbone.embeddings.language_table is None

@@ -3,7 +3,7 @@
 import contextlib
 from typing import Any
 
-from keras_bertfam.layers.attention.definition import Asked, whole_mask
+from keras_bertfam.layers.attention.definition import Asked, for_each_head, whole_mask
 from keras_bertfam.types import Tensor
 
 
@@ -62,15 +62,21 @@ def sdpa(asked: Asked) -> Tensor:
     if asked.dropout is not None:
         rate = 1 - asked.dropout.kept_rate
         scope = asked.dropout.generator_of(asked.query.device)
+    key, value, grouped = asked.key, asked.value, asked.is_grouped
+    if grouped and added is not None and asked.query.is_cuda:
+        # With a mask only the kernel that keeps all scores knows groups there.
+        heads = asked.query.shape[2]
+        key, value = (for_each_head(x, heads) for x in (key, value))
+        grouped = False
     with scope:
         context = scaled_dot_product_attention(
             asked.query.transpose(1, 2),
-            asked.key.transpose(1, 2),
-            asked.value.transpose(1, 2),
+            key.transpose(1, 2),
+            value.transpose(1, 2),
             attn_mask=added,
             dropout_p=rate,
             is_causal=causal,
             scale=asked.scale,
-            enable_gqa=asked.is_grouped,
+            enable_gqa=grouped,
         )
     return context.transpose(1, 2)

@@ -189,7 +189,10 @@ def copy_layers(
 
 def _parts(teacher, student, layers):
     """Give pairs of layers or variables: what is copied, and to where."""
-    for name in ("token_embedding", "position_table", "norm", "projection"):
+    names = ["token_embedding", "position_table", "norm", "projection"]
+    if student.num_languages:
+        names.append("language_table")
+    for name in names:
         yield tuple(getattr(b.embeddings, name) for b in (teacher, student))
     for name in ("final_norm", "relative_bias", "relative_table", "convolution"):
         yield tuple(getattr(b.encoder, name) for b in (teacher, student))

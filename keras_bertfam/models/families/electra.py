@@ -127,6 +127,7 @@ def make_generator(
         "intermediate_dim": 4 * hidden_dim,
         "pooler": False,
         "pruned_heads": None,  # the generator has other heads
+        "num_key_value_heads": None,
         "attention_dilation": None,
         "head_gates": None,
     }

@@ -61,8 +61,7 @@ _READ = """
     architectures model_type id2label label2id problem_type pruned_heads
     tie_word_embeddings sentence_transformers sbert_ce_default_activation_function
     layer_types local_attention rope_parameters rope_scaling global_rope_theta
-    local_rope_theta rope_theta clf_pooling hidden_dropout
-    relative_attention max_relative_positions position_biased_input
+    local_rope_theta relative_attention max_relative_positions position_biased_input
     pos_att_type position_buckets norm_rel_ebd share_att_key conv_act conv_groups
     embedding_size type_vocab_size n_words gelu_activation n_langs
     use_lang_emb""".split()
@@ -81,7 +80,7 @@ def unknown_keys(family: str, config: Mapping[str, Any]) -> dict[str, Any]:
     table = transformers_tables()[family]
     known = {*_READ, *" ".join(MEANINGLESS.values()).split()}
     known |= {theirs for _, theirs, _ in table.config} | {*table.required_config}
-    known |= {*table.styles}
+    known |= {*table.styles, *table.other_names.values(), *table.also_read}
     for keys in (*table.dropouts.values(), *table.required_heads.values()):
         known |= {*keys}
     for ours in counterparts().values():

@@ -181,8 +181,11 @@ def head_style(source: CheckpointSource) -> str:
     Raises:
         CheckpointError: for a config of a head that is of no style here.
     """
-    for key, styles in transformers_tables()[source.family].styles.items():
-        value = source.config.get(key, next(iter(styles)))
+    table = transformers_tables()[source.family]
+    for key, styles in table.styles.items():
+        names = (key, table.other_names.get(key, key))
+        given = (source.config[name] for name in names if name in source.config)
+        value = next(given, next(iter(styles)))
         if not isinstance(value, str) or value not in styles:
             raise _unfit(source, key, " or ".join(map(repr, styles)))
         return styles[value]

@@ -46,11 +46,12 @@ def with_one_base(config: dict[str, Any]) -> dict[str, Any]:
     number = isinstance(base, int | float) and not isinstance(base, bool)
     if not number or not 0 < base < math.inf:
         raise ValueError(f"Expected a positive 'rope_theta'. Received: {base!r}.")
-    pooling = config.get("classifier_pooling", "late")
-    if config.get("clf_pooling", pooling) != pooling:
+    names = ("classifier_pooling", "clf_pooling")
+    both = [config[name] for name in names if name in config]
+    if len({*map(repr, both)}) > 1:
         raise ValueError(
             "Expected the 'clf_pooling' of the release to be that of "
-            f"'classifier_pooling', {pooling!r}. Received: {config['clf_pooling']!r}."
+            f"'classifier_pooling', {both[0]!r}. Received: {both[1]!r}."
         )
     if config.get("hidden_dropout", 0) != 0:
         raise ValueError(
@@ -227,6 +228,8 @@ EUROBERT = BERT.derived(
         constants=(r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",),
         forms=(with_one_base, _in_transformers),
         styles={"classifier_pooling": _POOLING},
+        other_names={"classifier_pooling": "clf_pooling"},
+        also_read=("rope_theta", "hidden_dropout"),
         ties=False,
         other_layouts=("eurobert_start",),
     ),

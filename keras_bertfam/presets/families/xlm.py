@@ -1,5 +1,6 @@
 """XLM's record."""
 
+import dataclasses
 from typing import Any
 
 from keras_bertfam.presets.families.parts.recipes import PretrainingRecipe
@@ -77,12 +78,14 @@ _PRETRAINING = PretrainingRecipe(
     task="MaskedLM",
     source="facebookresearch/XLM, README; Conneau and Lample, 2019, section 5.1",
     learning_rate=1e-4,
-    warmup_steps=30_000,
+    warmup_steps=4000,
     total_steps=None,
     batch_size=64,
     sequence_length=256,
     schedule_form="rsqrt",
     beta_2=0.98,
+    epsilon=1e-8,
+    global_clipnorm=5.0,
     weight_decay=0.0,
     masking={
         "mask_selection_rate": 0.15,
@@ -90,6 +93,15 @@ _PRETRAINING = PretrainingRecipe(
         "random_special_tokens": True,
     },
     mix_exponent=0.7,
+)
+_ENGLISH = dataclasses.replace(
+    _PRETRAINING,
+    source="facebookresearch/XLM, README",
+    warmup_steps=30_000,
+    beta_2=0.999,
+    epsilon=1e-6,
+    weight_decay=0.01,
+    mix_exponent=None,
 )
 
 
@@ -111,7 +123,7 @@ XLM = ROBERTA.derived(
             30145, 12, 2048, 16, source="FacebookAI/xlm-mlm-en-2048"
         ),
     },
-    pretraining={"": _PRETRAINING},
+    pretraining={"": _PRETRAINING, "xlm_mlm_2048_en": _ENGLISH},
     transformers=TransformersTable(
         title="XLM",
         prefix="transformer",

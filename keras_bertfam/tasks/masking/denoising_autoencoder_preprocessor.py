@@ -86,7 +86,7 @@ class DenoisingAutoencoderPreprocessor(PackingPreprocessor):
         self, rows: dict[str, TFTensor], corrupted: dict[str, TFTensor]
     ) -> tuple[dict[str, TFTensor], TFTensor, TFTensor]:
         ids = rows["token_ids"]
-        there = ids != self.tokenizer.pad_token_id
+        there = rows["padding_mask"]
         targets = {
             "target_ids": ids[..., :-1],
             "target_padding_mask": there[..., :-1],

@@ -155,7 +155,11 @@ class Distiller(PretrainingTask):
             preprocessor = given
             if not isinstance(student, CausalLM):
                 preprocessor = DistillerPreprocessor(
-                    given.tokenizer, given.sequence_length, seed=given.seed
+                    given.tokenizer,
+                    given.sequence_length,
+                    seed=given.seed,
+                    languages=getattr(given, "languages", None),
+                    separators=getattr(given, "separators", None),
                 )
         elif given is None:
             student.preprocessor = preprocessor

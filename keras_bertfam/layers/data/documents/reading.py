@@ -240,9 +240,9 @@ def sentences_of(
     tokenizer: Tokenizer, documents: TFTensor, break_lines: bool = True
 ) -> tuple[TFRagged, TFTensor]:
     """Tokenise as `tokenize_sentences`, but give int64 indices of `documents`."""
+    documents = without_languages(documents)
     # A later piece of a document follows a line's end, so it gets a space.
     documents = tf.strings.regex_replace(documents, r"^\x00", " ")
-    documents = without_languages(documents)
     sentences = split_sentences(documents, break_lines)
     if prefix := word_prefix(tokenizer):
         before = tf.where(_follows_space(sentences), prefix, "")

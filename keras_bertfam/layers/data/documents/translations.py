@@ -1,7 +1,7 @@
 """Texts with their languages, and texts beside their translations."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,10 +10,11 @@ from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.text_files.reading import CONTINUES, read_every_line
-from keras_bertfam.text_files.sources import MAX_LINE_LENGTH, Part, Reading
+from keras_bertfam.text_files.sources import MAX_LINE_LENGTH, Part, Reading, Source
 from keras_bertfam.tokenizers.texts import (
     LANGUAGE_MARK,
     dataset_of,
+    has_languages,
     text_sources,
     to_utf8,
 )
@@ -26,8 +27,8 @@ def mark_languages(texts: Mapping[str, TFTensor]) -> TFTensor:
 
     `MaskedLMPreprocessor.dataset(..., packing="translations")` reads what this gives:
     texts of one language for masked language modelling, and of two for translation
-    language modelling. To all else the marks are the ends of paragraphs. Use it with
-    `Dataset.map`.
+    language modelling. Everywhere else a pair is one text of two paragraphs. Use it
+    with `Dataset.map`.
 
     Args:
         texts: dict of one or two names of languages to string tensors of one shape, in
@@ -143,18 +144,23 @@ def read_translations(
     reading = Reading(feature, encoding=encoding, max_line_length=max_line_length)
     sources = [text_sources(files[name], reading, "files") for name in names]
 
-    def lines_of(found):
-        for source in found:
-            yield from read_every_line(Part(source), reading)
+    # Of as many files each one is the other's translation.
+    alike = len(sources[0]) == len(sources[1])
+    groups = [*zip(*sources, strict=True)] if alike else [sources]
 
     def pairs():
-        columns = (lines_of(found) for found in sources)
+        for group in groups:
+            yield from pairs_of(*(each if not alike else [each] for each in group))
+
+    def pairs_of(*sides):
+        columns = (lines_of(side, reading) for side in sides)
         for number, lines in enumerate(itertools.zip_longest(*columns)):
-            for name, line in zip(names, lines, strict=True):
+            for name, side, line in zip(names, sides, lines, strict=True):
                 if line is None:
                     raise ValueError(
                         f"The files of {name!r} must have as many lines as their "
-                        f"translations. Received: {number}, fewer than the other's."
+                        f"translations. Received: {number} in {side[-1].name!r}, fewer "
+                        "than the other's."
                     )
             if all(lines):
                 parts = zip(names, lines, strict=True)
@@ -167,18 +173,27 @@ def read_translations(
     return dataset_of(pairs)
 
 
+def lines_of(sources: Iterable[Source], reading: Reading) -> Iterator[str]:
+    """Read the lines of files one after the other, blank ones too."""
+    for source in sources:
+        yield from read_every_line(Part(source), reading)
+
+
 def split_languages(documents: TFTensor) -> tuple[TFTensor, TFTensor, TFTensor]:
     """Take apart what `mark_languages` has joined. Works in a graph.
 
     Args:
-        documents: string tensor of shape `(batch,)`. What has no marks is a text.
+        documents: string tensor of shape `(batch,)`. One that doesn't begin with a
+            language is a plain text.
 
     Returns:
         Tensors of shape `(texts,)`: the texts; the names of their languages, empty
         where they have none; and the document of each, int64, ascending.
     """
     # "|en|a cat|de|ein Tier", with marks written as "|", is split into "", "en",
-    # "a cat", "de" and "ein Tier", and what has no marks is a single part.
+    # "a cat", "de" and "ein Tier", and what has no language is a single part.
+    plain = tf.strings.regex_replace(documents, LANGUAGE_MARK, " ")
+    documents = tf.where(has_languages(documents), documents, plain)
     parts = tf.strings.split(documents, LANGUAGE_MARK)
     document = ragged.row_ids(parts)
     number = tf.range(tf.size(document, tf.int64)) - tf.gather(

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_bertfam import ragged
+from keras_bertfam.arguments import check_number
 from keras_bertfam.layers.data.documents.reading import sentences_of
 from keras_bertfam.layers.data.documents.translations import (
     checked_languages,
@@ -41,7 +42,7 @@ class TranslationRows(PackedRows):
         **kwargs: other arguments of `PackedRows`.
 
     Raises:
-        ValueError: for languages that aren't names, each once.
+        ValueError: for languages that aren't names, each once, or no separator.
     """
 
     packings = (*PackedRows.packings, TRANSLATIONS)
@@ -58,6 +59,7 @@ class TranslationRows(PackedRows):
         if languages is not None:
             self.languages = checked_languages("languages", languages, Sequence)
             kwargs["packing"] = TRANSLATIONS
+        check_number("separators", separators, 1)
         super().__init__(tokenizer, sequence_length, **kwargs)
         self.separators = separators
 
@@ -157,14 +159,12 @@ class TranslationRows(PackedRows):
         language = tf.zeros(tf.shape(document), tf.int32)
         if self.languages is not None:
             known = names[:, None] == tf.constant(["", *self.languages])
-            tf.debugging.Assert(
-                tf.reduce_all(tf.reduce_any(known, 1)),
-                [
-                    f"`documents` must be of the languages {self.languages}. Received "
-                    "others among these:",
-                    tf.unique(names).y,
-                ],
-            )
+            named = tf.reduce_any(known, 1)
+            others = tf.unique(ragged.keep(names, ~named)).y
+            known = ", ".join(self.languages)
+            said = f"`documents` must be of the languages {known}. Received: "
+            parts = [said, tf.strings.reduce_join(others, separator=", "), "."]
+            tf.debugging.Assert(tf.reduce_all(named), [tf.strings.join(parts)])
             language = tf.argmax(known, 1, tf.int32) - 1
         return tokenize(texts), language, tf.cast(document, tf.int32)
 

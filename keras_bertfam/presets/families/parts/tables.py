@@ -69,6 +69,9 @@ class TransformersTable:
             what they are where neither model nor tokenizer says it.
         no_tokenizer: what to do in place of reading the tokenizer that `transformers`
             has for the family, where none here is the same; `None` for one that is.
+        other_names: dict from keys of `styles` to their names in the release's own
+            config.
+        also_read: other keys that `forms` read.
         sign_file: name of a file that has to lie beside it, if any, unless the config
             has one type of token: the file may not be there.
     """
@@ -104,6 +107,8 @@ class TransformersTable:
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
     needed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     no_tokenizer: str | None = None
+    other_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    also_read: tuple[str, ...] = ()
     sign_file: str | None = None
 
     @property

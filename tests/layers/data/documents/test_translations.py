@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_bertfam.layers import mark_languages, read_translations, train_word_piece
 from keras_bertfam.layers.data.documents.translations import split_languages
 from keras_bertfam.tokenizers.counting import count_tokens
+from keras_bertfam.tokenizers.texts import without_languages
 
 
 def decoded(values):
@@ -31,6 +32,37 @@ def test_texts_and_their_languages_are_taken_apart():
         ("none", "", 3),
         ("", "", 4),
     ]
+
+
+def test_marks_in_plain_texts_are_no_languages():
+    """Only what begins with a language has one; all else is kept whole."""
+    plain = ["first\x1esecond\x1ethird", "a\x1eb", "\0c\x1ed\x1ee", "\x1ef"]
+    assert decoded(without_languages(tf.constant(plain))) == plain
+    spaced = [text.replace("\x1e", " ") for text in plain]
+    found = taken_apart(plain)
+    assert found == [(text, "", number) for number, text in enumerate(spaced)]
+    marked = mark_languages({"en": "a", "de": "b"}).numpy().decode()
+    both = decoded(without_languages(tf.constant([marked, plain[0]])))
+    assert both == ["\n\na\n\nb", plain[0]]
+
+
+def test_carriage_returns_end_no_lines_between_line_feeds(tmp_path):
+    (tmp_path / "a.de").write_bytes(b"eins\nzwei \r halb\ndrei\nvier\n")
+    (tmp_path / "a.is").write_bytes(b"einn\ntveir\n\rthrir\nfjo \r rir\n")
+    files = {"de": f"{tmp_path}/a.de", "is": f"{tmp_path}/a.is"}
+    found = taken_apart([*read_translations(files).as_numpy_iterator()])
+    assert [text.split()[0] for text, _, _ in found] == (
+        "eins einn zwei tveir drei thrir vier fjo".split()
+    )
+
+
+def test_as_many_files_are_compared_one_by_one(tmp_path):
+    for name, text in (("a.de", "1\n2\n"), ("b.de", "3\n"), ("a.is", "1\n"),
+                       ("b.is", "2\n3\n")):  # fmt: skip
+        (tmp_path / name).write_text(text)
+    files = {name: f"{tmp_path}/*.{name}" for name in ("de", "is")}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="1 in .*a.is', fewer"):
+        list(read_translations(files))
 
 
 def test_lines_of_two_files(tmp_path):

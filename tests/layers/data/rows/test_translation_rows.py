@@ -150,8 +150,15 @@ def test_a_pair_is_read_as_if_it_were_alone(family):
 
 
 def test_a_language_that_isnt_known():
-    with pytest.raises(tf.errors.InvalidArgumentError, match="be of the languages"):
-        make(languages=["a", "c"]).encode([pair([0], [1])])
+    expected = r"\[`documents` must be of the languages a, c. Received: b.\]"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=expected):
+        make(languages=["a", "c"]).encode([pair([0], [1]), pair([2], [3])])
+
+
+def test_prompts_without_languages_are_paragraphs():
+    marked = mark_languages({"b": ["w1 [MASK]"], "a": ["w2"]}).numpy()
+    rows = make().encode(marked)
+    assert rows["token_ids"].numpy().tolist() == [[CLS, *ids(1), 4, *ids(2), SEP]]
 
 
 @pytest.mark.parametrize(
@@ -162,6 +169,7 @@ def test_a_language_that_isnt_known():
         ({"languages": ["a"]}, "full", '`packing` must be "translations" with'),
         ({"length": 4}, "translations", "`sequence_length` must be at least 5"),
         ({}, "pairs", "`packing` must be one of"),
+        ({"separators": 0}, None, "`separators` must be an int of at least 1"),
     ],
 )
 def test_errors(kwargs, packing, message):
