@@ -1,12 +1,16 @@
 """EuroBERT against `transformers`: shared keys, pooling, labels, and its tokenizer."""
 
 import json
+import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_bertfam import models, tasks
 from keras_bertfam.presets import CheckpointError
+from keras_bertfam.serving import without_padding
+from keras_bertfam.tasks.summary import summary_token
 from tests.compiled import compiled
 from tests.from_transformers import max_difference, randomize
 
@@ -101,6 +105,37 @@ def test_the_config_of_the_release(tmp_path):
     backbone = models.Backbone.from_preset(written(tmp_path, **older))
     assert backbone.rotary_base == (250_000.0, 250_000.0)
     assert backbone.max_sequence_length == 16
+
+
+@pytest.mark.any_backend
+def test_the_pooling_of_the_release(tmp_path):
+    name = "EuroBertForSequenceClassification"
+    theirs(name, num_labels=3).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    config.pop("classifier_pooling", None)
+    path.write_text(json.dumps({**config, "clf_pooling": "mean"}))
+    model = tasks.TextClassifier.from_preset(str(tmp_path))
+    assert model.head_style == "eurobert_mean"
+
+
+@pytest.mark.any_backend
+def test_the_first_token_stands_for_a_text():
+    backbone = models.EuroBertBackbone(
+        30, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=8
+    )
+    assert summary_token(backbone) == "first"
+
+
+@pytest.mark.any_backend
+def test_the_end_token_of_a_row_is_no_padding():
+    rows = tf.constant([[1, 5, 6, 2, 2, 2], [1, 5, 6, 7, 8, 2], [1, 2, 2, 2, 2, 2]])
+    tokenizer = types.SimpleNamespace(start_token_id=1, end_token_id=2, pad_token_id=2)
+    inside = without_padding(rows, tokenizer).numpy()
+    assert inside.sum(1).tolist() == [4, 6, 2]
+    assert inside[0].tolist() == [True] * 4 + [False] * 2
+    tokenizer.start_token_id = 2  # as GPT-2's, which ends no row by itself
+    assert without_padding(rows, tokenizer).numpy().sum(1).tolist() == [3, 5, 1]
 
 
 @pytest.mark.any_backend

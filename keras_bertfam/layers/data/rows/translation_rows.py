@@ -161,8 +161,8 @@ class TranslationRows(PackedRows):
             known = names[:, None] == tf.constant(["", *self.languages])
             named = tf.reduce_any(known, 1)
             others = tf.unique(ragged.keep(names, ~named)).y
-            known = ", ".join(self.languages)
-            said = f"`documents` must be of the languages {known}. Received: "
+            listed = ", ".join(self.languages)
+            said = f"`documents` must be of the languages {listed}. Received: "
             parts = [said, tf.strings.reduce_join(others, separator=", "), "."]
             tf.debugging.Assert(tf.reduce_all(named), [tf.strings.join(parts)])
             language = tf.argmax(known, 1, tf.int32) - 1
