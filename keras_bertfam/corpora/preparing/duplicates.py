@@ -165,7 +165,7 @@ class NearDuplicates:
 
 @functools.lru_cache(maxsize=8)
 def _hash_functions(count):
-    """Draw factors and terms of so many hash functions."""
+    """Draw the factors and terms of `count` hash functions."""
     numbers = np.arange(2 * count, dtype=np.uint64)
     numbers = _mixed((numbers + np.uint64(1)) * _FACTOR).astype(np.uint32)
     return numbers[:count] | np.uint32(1), numbers[count:]
@@ -177,17 +177,20 @@ def find_copies(
     numbers: np.ndarray,
     compare: Callable[[np.ndarray], Similar] | None = None,
 ) -> np.ndarray:
-    """Find documents to drop, since a better one that is like them is in their group.
+    """Find documents to drop: a similar document of their group stays.
+
+    For example, groups `[7, 7, 7, 8]`, order `[2, 1, 3, 0]` and numbers `[0, 1, 2, 3]`
+    give `[0, 2]`: of group 7 document 1 stays.
 
     Args:
-        groups: uint64 array of shape `(rows,)`: the group of a row.
-        order: uint64 array. In a group, the least stays.
-        numbers: uint64 array: the document of a row, which decides where `order` is
-            the same.
-        compare: function of the numbers of the documents of some groups, each once and
-            sorted, that returns a function of the number of one of them and those of
-            others, which says by a bool array which of these are like it; or `None`:
-            all of a group are.
+        groups: uint64 array of shape `(rows,)`: the group of each row.
+        order: uint64 array `(rows,)`. The least of similar documents stays.
+        numbers: uint64 array `(rows,)`: the document of each row. If `order` is equal,
+            the document with the least number stays.
+        compare: function, or `None` if all documents of a group are similar. It takes
+            the sorted, different numbers of the documents of some groups, and returns a
+            function `similar(number, others)`. This one returns a bool array: whether
+            each of the documents `others` is similar to document `number`.
 
     Returns:
         A uint64 array of the numbers of documents, sorted.
@@ -197,7 +200,7 @@ def find_copies(
     starts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]][: len(groups)])
     sizes = np.diff(np.r_[starts, len(groups)])
     starts, sizes = starts[sizes > 1], sizes[sizes > 1]
-    # Groups are compared some at a time, so that what it takes is held for these only.
+    # Some groups are compared at a time, to hold only their signatures in memory.
     at_once = np.cumsum(sizes) // _ROWS_AT_ONCE
     copies: list[np.ndarray] = []
     for part in np.unique(at_once):
@@ -213,7 +216,7 @@ def find_copies(
 
 
 def _copies_in(others, similar):
-    """Find the documents of a group that go, in parts."""
+    """Find the documents of a group to drop, in parts."""
     while len(others) > 1:
         best, others = others[0], others[1:]
         others = others[others != best]
@@ -230,12 +233,12 @@ def hash_test_sets(
     """Hash each run of words of test sets.
 
     Args:
-        test_sets: what `find_sources` takes.
+        test_sets: names of sources; see `find_sources`.
         reading: `Reading`.
-        size: int. Words in a run; shorter texts have none.
+        size: int. Number of words in a run. Shorter texts have no run.
 
     Returns:
-        A uint64 array, sorted, of different numbers.
+        A sorted uint64 array of different hashes.
     """
     hashes = [
         hash_shingles(hash_words(text), size)
@@ -249,9 +252,9 @@ def is_contaminated(words: np.ndarray, test_hashes: np.ndarray, size: int) -> bo
     """Tell whether a document has a run of words of a test set.
 
     Args:
-        words: uint64 array, of `hash_words`.
-        test_hashes: what `hash_test_sets` returns.
-        size: int. Words in a run.
+        words: uint64 array of `hash_words`.
+        test_hashes: array of `hash_test_sets`.
+        size: int. Number of words in a run.
     """
     if not len(test_hashes):
         return False
