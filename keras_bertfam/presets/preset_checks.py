@@ -111,12 +111,12 @@ def inspect_task(preset: Path) -> Shapes:
 def check_loaded(
     weights: Sequence[Any], save: Callable[[str], None], shapes: Shapes, preset: Path
 ) -> None:
-    """Warn of weights that aren't finite, and of weights that no variable has taken.
+    """Warn of weights that aren't finite, and of stored weights without a variable.
 
     Args:
         weights: list of the variables that were loaded.
-        save: function that writes them to a path.
-        shapes: dict, what `inspect_backbone` gave.
+        save: function that writes the variables to a path.
+        shapes: dict of `inspect_backbone`.
         preset: path of the directory, for the messages.
     """
     if len(shapes) > len(weights):
@@ -245,8 +245,9 @@ def _mismatch(path, variables, stored):
 
 
 _PACKAGES = ("keras_bertfam>", "keras_hub>", "keras_nlp>")
-# Arguments that are sizes of a task's own weights. Each gives the shape of one of
-# them, from its value, the width of the backbone and the task's config.
+# Arguments that are sizes of a task's own weights. Each function gives the shape of one
+# such weight, from the argument's value, the width of the backbone and the task's
+# config.
 _STORED_SIZES = {
     "num_classes": lambda n, width, config: _of_classes(n, width, config),
     "arc_dim": lambda n, width, config: (n, n),
@@ -256,7 +257,8 @@ _STORED_SIZES = {
     "position_dim": lambda n, width, config: (2 * width + n, width),
     "max_span_length": lambda n, width, config: (n, config.get("position_dim")),
 }
-# Products of these are allocated for what isn't stored: a memory, and new heads.
+# Weights that aren't stored, a memory and new heads, have sizes that are products of
+# these.
 _NEW_SIZES = (
     ("batch_size", "memory_length", "num_layers", "hidden_dim"),
     ("num_classes", "hidden_dim"),
@@ -270,13 +272,16 @@ _NEW_SIZES = (
     ("relation_dim", "hidden_dim"),
     ("num_classes", "relation_dim", "relation_dim"),
 )
-_NEW_FOR_EACH = 100  # Numbers that aren't stored for each that is, at most
+_NEW_FOR_EACH = 100  # Most numbers that aren't stored, for each stored number
 _ANY_PRESET, _ALL_NEW = 1 << 20, 1 << 30
-_MAX_LENGTH = 1 << 20  # of rows, and of what is a part of a row
+_MAX_LENGTH = 1 << 20  # of rows and of their parts
 
 
 def _of_classes(count, width, config):
-    """Give the shape of what makes logits of classes; a biaffine form for each."""
+    """Give the shape of the weight that makes logits of classes.
+
+    With `relation_dim` it has a biaffine form for each class.
+    """
     if config.get("relation_dim") is not None:
         return config["relation_dim"], count * (config["relation_dim"] + 1)
     return config.get("hidden_dim") or width, count
@@ -285,13 +290,14 @@ def _of_classes(count, width, config):
 def check_task_sizes(
     task: Config, backbone: Config, shapes: Shapes, where: str
 ) -> None:
-    """Raise a `ValueError` if a task's config can't be that of its weights.
+    """Raise a `ValueError` if a task's config doesn't fit its stored weights.
 
-    Classes of the user are not checked: what their arguments mean isn't known.
+    Classes of the user are not checked, since the meaning of their arguments is
+    unknown.
 
     Args:
         task: serialised object.
-        backbone: serialised object, of which the task may have another copy.
+        backbone: serialised object; the task may have another copy of it.
         shapes: dict, the shapes of the task's own weights.
         where: str, for the message.
     """

@@ -1,4 +1,4 @@
-"""Replacing a folder by another, in one operation where the system can do that."""
+"""Replacing a folder by another one, in one operation if the system can do that."""
 
 import contextlib
 import ctypes
@@ -32,7 +32,7 @@ _FOREIGN_TOKENIZER = (
 
 
 def put_in_place(aside: str, path: str) -> None:
-    """Move a written folder to its place, as `folders.write_aside` says."""
+    """Move a written folder to its place; see `folders.write_aside`."""
     written = _files_in(aside)
     os.chmod(aside, 0o777 & ~_umask())
     if os.path.lexists(path):
@@ -65,7 +65,7 @@ def _put_once(aside, path, written):
 
 @contextlib.contextmanager
 def _moved_by_others(path):
-    """Raise `Replaced` where the system finds that others have moved a folder."""
+    """Raise `Replaced` if the system reports that others have moved a folder."""
     try:
         yield
     except OSError as error:
@@ -75,7 +75,7 @@ def _moved_by_others(path):
 
 
 def _files_in(folder):
-    """List the files of a folder, by their paths from there."""
+    """List the files of a folder, with paths relative to it."""
     return {
         os.path.relpath(os.path.join(at, name), folder)
         for at, _, names in os.walk(folder)
@@ -84,17 +84,17 @@ def _files_in(folder):
 
 
 def _flush(folder, files):
-    """Make sure that files are on the disk before what they replace is gone."""
+    """Write files to the disk before the files that they replace are removed."""
     for name in files:
         flush(os.path.join(folder, name))
     flush(folder)
 
 
 def _outdated(written, old):
-    """Make a pattern of the files that go when those of an old folder are replaced.
+    """Make a pattern of the old folder's files that the written ones outdate.
 
-    A new backbone replaces a task with its heads and its preprocessor. A tokenizer
-    stays, as it fits any backbone of its vocabulary.
+    For example, a new backbone outdates a task with its heads and its preprocessor. A
+    tokenizer stays, since it fits any backbone of its vocabulary.
     """
     kinds = []
     if written & {"model.weights.h5", "model.weights.json"}:
@@ -111,8 +111,8 @@ def _outdated(written, old):
 
 
 def _leave_readme(aside, old, written):
-    """Take a new model card away where the old folder has a text of the user's."""
-    # Imported late: it knows the published names, for which it needs KerasHub.
+    """Remove a new model card if the old folder's `README.md` is the user's text."""
+    # Imported late: it needs KerasHub for the published names.
     from keras_bertfam.presets import cards
 
     theirs = os.path.join(old, cards.FILE)
@@ -123,7 +123,7 @@ def _leave_readme(aside, old, written):
 
 
 def _carry_over(old, new, outdated):
-    """Link the files of an old folder that needn't go into the new one."""
+    """Link the old folder's files into the new one, but for outdated ones."""
 
     def ignore(folder, names):
         return {name for name in names if not is_kept(os.path.join(folder, name))}
@@ -166,7 +166,7 @@ def _swap(aside, path):
 
 
 def _exchange(one, other):
-    """Swap two folders in one operation; `False` where the system has none."""
+    """Swap two folders in one operation; give `False` if the system can't do that."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         return False
@@ -186,7 +186,7 @@ def interim_path(path: str) -> str:
 
 
 def bring_back(path: str) -> None:
-    """Put a folder back that a kill between two renames left without its name."""
+    """Give a folder its name back after a kill between two renames."""
     if not os.path.lexists(path) and os.path.isdir(interim_path(path)):
         os.rename(interim_path(path), path)
 

@@ -1,8 +1,8 @@
-"""Checks of what a preset directory holds, before anything is built from it.
+"""Checks of a preset directory's files, before anything is built from them.
 
-A preset may come from anywhere. Its configs may name registered classes, and those of
+A preset may come from anywhere. Its configs may name registered classes, and classes of
 Keras that neither run code nor open files. No name in it may lead out of its directory.
-No shape in a config may be larger than the weights beside it.
+No shape in a config may be larger than the stored weights.
 """
 
 import collections
@@ -17,7 +17,7 @@ import keras
 from keras_bertfam.presets.checkpoints import file_keys, reading
 from keras_bertfam.types import Config, Path, Shapes
 
-# What Keras's own objects in a preset may be: values, not layers.
+# Modules of Keras whose objects a preset may have: values, not layers.
 _KERAS_MODULES = (
     "keras.activations",
     "keras.constraints",
@@ -36,10 +36,10 @@ _STORED_FOR_EACH = 1000  # Bytes declared for each byte stored, at most: as in K
 
 
 def path_inside(folder: Path, name: str) -> pathlib.Path:
-    """Find a file in a directory, if it is there and nowhere else.
+    """Give the path of a file in a directory, after a check that it stays inside.
 
-    A link may lead to another file of the directory, or, in a cache of
-    `huggingface_hub`, to the cache's own store.
+    A link may lead to another file of the directory. In a cache of `huggingface_hub` it
+    may also lead to the cache's own store.
 
     Args:
         folder: path.
@@ -49,7 +49,7 @@ def path_inside(folder: Path, name: str) -> pathlib.Path:
         `pathlib.Path`.
 
     Raises:
-        ValueError: if the name leads out of the directory, or to what isn't a file.
+        ValueError: if the name leads out of the directory, or isn't a file's.
     """
     folder = pathlib.Path(folder)
     path, home = (folder / name).resolve(), folder.resolve()
@@ -85,10 +85,10 @@ def check_directory(folder: Path) -> None:
 
 
 def read_json(folder: Path, name: str) -> Config | None:
-    """Read the object in a JSON file of a preset directory; `None` without one.
+    """Read the object in a JSON file of a preset directory; `None` without the file.
 
     Raises:
-        ValueError: if it isn't an object, or may not be in a preset.
+        ValueError: if the file isn't a JSON object, or is too large for a preset.
     """
     path = path_inside(folder, name)
     if not path.exists():
@@ -253,9 +253,9 @@ def _collect(group, shapes, where, most):
 
 
 def check_vocabulary(folder: Path) -> None:
-    """Raise a `ValueError` if a preset's vocabulary is too large to be one.
+    """Raise a `ValueError` for a vocabulary that is too large, or has a token twice.
 
-    The same error is raised for a token or an id that it has twice.
+    An id that occurs twice raises the same error.
     """
     for path in pathlib.Path(folder, "assets").rglob("*"):
         if path.is_file():

@@ -1,4 +1,4 @@
-"""Documents that a corpus has almost twice, or shares with a test set."""
+"""Documents that are nearly equal, or have text of a test set."""
 
 import dataclasses
 import functools
@@ -23,7 +23,7 @@ _AT_ONCE = 1024  # shingles, so that their hashes stay in the processor's cache
 
 
 class _Words(dict[str, int]):
-    """Numbers of 64 bits for words, kept for the next time."""
+    """Hashes of words, of 64 bits, in a cache."""
 
     def __missing__(self, word):
         if len(self) >= _CACHED_WORDS:
@@ -37,7 +37,7 @@ _words = _Words()
 
 
 def hash_words(text: str) -> np.ndarray:
-    """Hash each word of a text, whatever its case, punctuation left out.
+    """Hash each word of a text, without regard to case and punctuation.
 
     Args:
         text: str.
@@ -50,11 +50,13 @@ def hash_words(text: str) -> np.ndarray:
 
 
 def hash_shingles(words: np.ndarray, size: int) -> np.ndarray:
-    """Hash each run of words.
+    """Hash each run of successive words.
+
+    For example, of four words and `size=3` these are the words 0, 1, 2 and 1, 2, 3.
 
     Args:
-        words: uint64 array, of `hash_words`.
-        size: int. Words in a run.
+        words: uint64 array of `hash_words`.
+        size: int. Number of words in a run.
 
     Returns:
         A uint64 array of shape `(words - size + 1,)`, empty for fewer words.
@@ -67,7 +69,10 @@ def hash_shingles(words: np.ndarray, size: int) -> np.ndarray:
 
 
 def _mixed(numbers):
-    """Mix numbers until every bit depends on all, by the end of SplitMix64."""
+    """Mix the bits of numbers, by the last steps of SplitMix64.
+
+    Each bit of a result depends on all bits of its number.
+    """
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return numbers ^ (numbers >> np.uint64(31))
@@ -76,19 +81,22 @@ def _mixed(numbers):
 @checked
 @dataclasses.dataclass(frozen=True)
 class NearDuplicates:
-    """The rule by which documents count as almost the same.
+    """The rule for documents that are nearly equal, by MinHash.
 
-    A signature has a hash's least value over a document's shingles, for each of
-    `bands * band_size` hash functions. Two documents agree in as large a share of it as
-    they have in common of their shingles. Only documents that agree in a whole band are
-    compared: with the default, 98 % of those pairs that have 0.8 in common.
+    A shingle is a run of words. Two documents are nearly equal if they share at least
+    `threshold` of all their different shingles.
+
+    The share is estimated. A document's signature has, for each of `bands * band_size`
+    hash functions, the least hash of its shingles. The share of equal values in two
+    signatures estimates the share of common shingles. Only documents that are equal in
+    a whole band are compared. With the defaults these are 98 % of the pairs with a
+    share of 0.8.
 
     Args:
-        threshold: float in (0, 1]. What share of all shingles of two documents they
-            have in common at least, by their signatures. Defaults to `0.8`.
-        shingle_size: int. Words in a shingle. Defaults to `5`.
-        bands: int. Defaults to `16`.
-        band_size: int. Defaults to `7`.
+        threshold: float in (0, 1]. Least estimated share. Defaults to `0.8`.
+        shingle_size: int. Number of words in a shingle. Defaults to `5`.
+        bands: int. Number of bands of a signature. Defaults to `16`.
+        band_size: int. Number of hashes in a band. Defaults to `7`.
 
     Raises:
         ValueError: for an argument out of range.
@@ -122,8 +130,8 @@ class NearDuplicates:
         """Compute the signature of a document.
 
         Args:
-            words: uint64 array, of `hash_words`. A document of fewer words than a
-                shingle has is one shingle.
+            words: uint64 array of `hash_words`. A document with fewer words than
+                `shingle_size` is one shingle.
 
         Returns:
             A uint32 array of shape `(bands * band_size,)`.
@@ -157,7 +165,7 @@ class NearDuplicates:
 
 @functools.lru_cache(maxsize=8)
 def _hash_functions(count):
-    """Draw factors and terms of so many hash functions."""
+    """Draw the factors and terms of `count` hash functions."""
     numbers = np.arange(2 * count, dtype=np.uint64)
     numbers = _mixed((numbers + np.uint64(1)) * _FACTOR).astype(np.uint32)
     return numbers[:count] | np.uint32(1), numbers[count:]
@@ -169,17 +177,20 @@ def find_copies(
     numbers: np.ndarray,
     compare: Callable[[np.ndarray], Similar] | None = None,
 ) -> np.ndarray:
-    """Find documents to drop, since a better one that is like them is in their group.
+    """Find documents to drop: a similar document of their group stays.
+
+    For example, groups `[7, 7, 7, 8]`, order `[2, 1, 3, 0]` and numbers `[0, 1, 2, 3]`
+    give `[0, 2]`: of group 7 document 1 stays.
 
     Args:
-        groups: uint64 array of shape `(rows,)`: the group of a row.
-        order: uint64 array. In a group, the least stays.
-        numbers: uint64 array: the document of a row, which decides where `order` is
-            the same.
-        compare: function of the numbers of the documents of some groups, each once and
-            sorted, that returns a function of the number of one of them and those of
-            others, which says by a bool array which of these are like it; or `None`:
-            all of a group are.
+        groups: uint64 array of shape `(rows,)`: the group of each row.
+        order: uint64 array `(rows,)`. The least of similar documents stays.
+        numbers: uint64 array `(rows,)`: the document of each row. If `order` is equal,
+            the document with the least number stays.
+        compare: function, or `None` if all documents of a group are similar. It takes
+            the sorted, different numbers of the documents of some groups, and returns a
+            function `similar(number, others)`. This one returns a bool array: whether
+            each of the documents `others` is similar to document `number`.
 
     Returns:
         A uint64 array of the numbers of documents, sorted.
@@ -189,7 +200,7 @@ def find_copies(
     starts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]][: len(groups)])
     sizes = np.diff(np.r_[starts, len(groups)])
     starts, sizes = starts[sizes > 1], sizes[sizes > 1]
-    # Groups are compared some at a time, so that what it takes is held for these only.
+    # Some groups are compared at a time, to hold only their signatures in memory.
     at_once = np.cumsum(sizes) // _ROWS_AT_ONCE
     copies: list[np.ndarray] = []
     for part in np.unique(at_once):
@@ -205,7 +216,7 @@ def find_copies(
 
 
 def _copies_in(others, similar):
-    """Find the documents of a group that go, in parts."""
+    """Find the documents of a group to drop, in parts."""
     while len(others) > 1:
         best, others = others[0], others[1:]
         others = others[others != best]
@@ -222,12 +233,12 @@ def hash_test_sets(
     """Hash each run of words of test sets.
 
     Args:
-        test_sets: what `find_sources` takes.
+        test_sets: names of sources; see `find_sources`.
         reading: `Reading`.
-        size: int. Words in a run; shorter texts have none.
+        size: int. Number of words in a run. Shorter texts have no run.
 
     Returns:
-        A uint64 array, sorted, of different numbers.
+        A sorted uint64 array of different hashes.
     """
     hashes = [
         hash_shingles(hash_words(text), size)
@@ -241,9 +252,9 @@ def is_contaminated(words: np.ndarray, test_hashes: np.ndarray, size: int) -> bo
     """Tell whether a document has a run of words of a test set.
 
     Args:
-        words: uint64 array, of `hash_words`.
-        test_hashes: what `hash_test_sets` returns.
-        size: int. Words in a run.
+        words: uint64 array of `hash_words`.
+        test_hashes: array of `hash_test_sets`.
+        size: int. Number of words in a run.
     """
     if not len(test_hashes):
         return False

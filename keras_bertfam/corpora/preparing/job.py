@@ -1,8 +1,8 @@
-"""The settings of a preparation, and the folder in which the work goes on.
+"""The settings of a preparation, and its working folder.
 
-Whatever is in that folder has a name made of all that it depends on, and appears whole.
-So a run that was killed finds what it had done, and no worker takes a result of other
-settings for its own.
+Each file in the working folder has a digest in its name, of all settings that the file
+depends on, and is moved there complete. So a run that was killed finds its earlier
+results, and no worker uses a result of other settings.
 """
 
 import contextlib
@@ -36,17 +36,18 @@ _ERRORS = {kind.__name__: kind for kind in (ValueError, OSError, ImportError)}
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """The settings of a preparation, which all workers know.
+    """The settings of a preparation, for all workers.
 
     Args:
         folder: path of the working folder, which all workers see.
-        blocks_file: name of a file in it that has the blocks.
+        blocks_file: name of the file in this folder that has the blocks.
         reading: `Reading`.
         rules: `QualityRules`.
         exact_duplicates: bool. Whether copies are removed.
         near_duplicates: `NearDuplicates`, or `None`.
-        test_hashes_file: name of an array in it, of `hash_test_sets`, or `None`.
-        test_ngram: int. Words in what documents may not have of test sets.
+        test_hashes_file: name of the file in this folder with the array of
+            `hash_test_sets`, or `None`.
+        test_ngram: int. Documents may not have so many successive words of test sets.
         tokenizer_digest: str.
         vocabulary_size: int.
         shards: int. How many there will be.
@@ -78,7 +79,7 @@ class Job:
         return self.path("tokenizers", self.tokenizer_digest)
 
     def tokenizer(self) -> Tokenizer:
-        """Load the tokenizer, once in a process."""
+        """Load the tokenizer; each process loads it once."""
         return _tokenizer_in(self.tokenizer_folder)
 
 
@@ -105,7 +106,7 @@ def read_blocks(path: str) -> list[Block]:
 
 
 def digest(*values: Any) -> str:
-    """Name what depends on values, which are dataclasses or go into JSON."""
+    """Compute a digest of values: dataclasses, or what JSON can have."""
     text = json.dumps([__version__, *values], sort_keys=True, default=_plain)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -118,7 +119,8 @@ def _plain(value):
 def whole_folder(path: str) -> Iterator[str]:
     """Give a folder to write to, and put it at `path` at the end.
 
-    Another that came there meanwhile has the same content, and stays.
+    If another process has written this folder meanwhile, its content is the same, and
+    it stays.
     """
     parent = os.path.dirname(path)
     os.makedirs(parent, exist_ok=True)
@@ -138,7 +140,8 @@ def whole_folder(path: str) -> Iterator[str]:
 def save_array(path: str, array: np.ndarray) -> None:
     """Write an array as `numpy.save` does.
 
-    That says of a full disk how many bytes were written; this lets the system say it.
+    If the disk is full, the system's error is raised here. `numpy.save` would raise one
+    that only says how many bytes were written.
     """
     with open(path, "wb") as file:
         writer: Any = types.SimpleNamespace(write=file.write)  # for NumPy, no file
@@ -146,7 +149,7 @@ def save_array(path: str, array: np.ndarray) -> None:
 
 
 def write_json(path: str, content: Config) -> None:
-    """Write a file as a whole."""
+    """Write a file of JSON, in one operation."""
     write_text(path, json.dumps(content))
 
 
@@ -156,15 +159,15 @@ def read_json(path: str) -> Any:
 
 
 def guarded(job: Any, step: Callable[..., Any], element: Any) -> Any:
-    """Run a step on an element, where `processes.call` has it done.
+    """Run a step on an element, by `processes.call`.
 
-    Its error is noted for who started all: a runner gives no more of one than a text
-    with its traceback.
+    An error is written to the working folder, so that `raise_failure` can raise it in
+    the first process. A runner of Beam passes on only a text with the traceback.
 
     Args:
-        job: what has the path of the working folder, `folder`.
+        job: object whose `folder` is the path of the working folder.
         step: function of the job and the element.
-        element: of a pipeline.
+        element: element of a pipeline.
     """
     try:
         return call(_run, job, step, _loaded(element))
@@ -185,7 +188,7 @@ def _run(job, step, element):
 
 
 def _loaded(element):
-    """Replace by lists what a runner gives as it is asked for."""
+    """Replace a runner's lazy iterables by lists."""
     if not isinstance(element, tuple):
         return element
     key, values = element
@@ -195,7 +198,7 @@ def _loaded(element):
 
 
 def raise_failure(folder: str) -> None:
-    """Raise the first error that a worker noted in a working folder, if any did."""
+    """Raise the first error that a worker wrote to a working folder, if any."""
     failures = os.path.join(folder, FAILURES)
     for name in sorted(os.listdir(failures)) if os.path.isdir(failures) else ():
         noted = read_json(os.path.join(failures, name))

@@ -1,4 +1,4 @@
-"""The steps of preparing a corpus as a pipeline of Apache Beam, and how far it is."""
+"""The steps of preparing a corpus as a pipeline of Apache Beam, and its progress."""
 
 import contextlib
 import functools
@@ -16,7 +16,7 @@ def load_beam() -> Any:
     """Import Apache Beam.
 
     Raises:
-        ImportError: if it isn't installed: how to.
+        ImportError: if it isn't installed; the message says how to install it.
     """
     try:
         import apache_beam
@@ -28,10 +28,10 @@ def load_beam() -> Any:
 
 
 def beam_options(workers: int, arguments: Sequence[str] = ()) -> Any:
-    """Choose a pipeline's options: processes of this machine, unless they say others.
+    """Choose a pipeline's options: processes of this machine, unless given otherwise.
 
     Args:
-        workers: int. How many processes.
+        workers: int. Number of processes.
         arguments: options of Beam as on its command line, such as
             `["--runner=FlinkRunner", "--flink_master=host:8081"]`.
 
@@ -54,8 +54,8 @@ def beam_options(workers: int, arguments: Sequence[str] = ()) -> Any:
                 f"its own. Received: {workers}."
             )
         return PipelineOptions(given)
-    # Beam's name for what `DirectRunner` is, once that has looked for a program of
-    # another language to download. Its threads wait for processes: a few are ready.
+    # `DirectRunner` becomes this runner, but first looks for a program of another
+    # language to download. Its threads wait for processes, so there are two for each.
     local = ["--runner=FnApiRunner"]
     if workers > 1:
         threads = f"--direct_num_workers={2 * workers}"
@@ -68,7 +68,7 @@ def run_pipeline(job: Job, blocks: int, options: Any) -> None:
 
     Args:
         job: `Job`.
-        blocks: int. How many blocks there are.
+        blocks: int. Number of blocks.
         options: `PipelineOptions`.
     """
     beam = load_beam()
@@ -125,13 +125,13 @@ def progress(
     report: Callable[[str], Any],
     seconds: float = _SECONDS,
 ) -> Iterator[None]:
-    """Report every few seconds how many things are in folders, while it changes.
+    """Report every few seconds how many results are in folders, if that has changed.
 
     Args:
-        folders: function without arguments that returns a dict from what is counted
-            to the folder and how many there will be.
+        folders: function without arguments. It returns a dict from the name of the
+            results to a tuple of their folder and their final number.
         report: function that takes a line of text.
-        seconds: float. How long to wait between two lines.
+        seconds: float. Time between two lines.
     """
     done = threading.Event()
     start = time.monotonic()
@@ -164,7 +164,7 @@ def progress(
 
 
 def _count(folder):
-    """Count the whole things in a folder."""
+    """Count the complete results in a folder."""
     with contextlib.suppress(FileNotFoundError):
         return sum(not name.startswith(".") for name in os.listdir(folder))
     return 0

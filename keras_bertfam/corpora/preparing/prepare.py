@@ -1,4 +1,4 @@
-"""From text to a prepared corpus, by Apache Beam."""
+"""Preparing a corpus from text, with Apache Beam."""
 
 import contextlib
 import errno
@@ -48,7 +48,8 @@ from keras_bertfam.text_files.sources import MAX_LINE_LENGTH, Reading, Source
 from keras_bertfam.types import Path, Tokenizer
 from keras_bertfam.whole_files import flush_folder, written_aside
 
-# Shards are of about so many bytes of text; below 16 of them, of fewer.
+# A shard has about `_SHARD_BYTES` of text. If that makes fewer than `_FEW` shards, they
+# have less, but at least `_SMALL_SHARD_BYTES`.
 _SHARD_BYTES, _SMALL_SHARD_BYTES, _FEW = 1 << 26, 1 << 22, 16
 
 
@@ -82,57 +83,59 @@ def prepare(
     report: Callable[[str], Any] = print,
     family: str | None = None,
 ) -> Manifest:
-    """Make shards of token ids of text, once, for all runs to come.
+    """Prepare a corpus: tokenize text once, and write its ids to shards.
 
-    Documents are read, filtered, rid of duplicates, split into sentences and
-    tokenised. The same sources and settings give the same bytes, whatever the number of
-    workers. The work goes on in a folder beside `output`, which has to hold about twice
-    the text; a run that was killed goes on from there if it is started again.
+    Documents are read and filtered, duplicates are dropped, and the others are split
+    into sentences and tokenized. Shards have whole documents, so that each training can
+    make rows of its own length.
 
-    There is no length of rows here: shards hold whole documents, of which any run makes
-    rows of its own length.
+    The same sources and settings give the same bytes, for any number of workers. A
+    folder beside `output` has the work in progress; its disk needs room for about twice
+    the text. If a run is killed, start it again, and it continues from this folder.
 
     Args:
         sources: paths or patterns of files, `"tfds:NAME"` and `"hf:NAME"`. Files are
-            text with blank lines between documents, `.jsonl` with an object a line,
-            or `.parquet`; the first two also as `.gz` and `.zst`.
-        output: the folder to write, which is new or empty.
-        tokenizer: a tokenizer layer, the name or folder of its preset, or files of
-            it: a folder of `transformers`, `vocab.txt`, `tokenizer.json`,
-            `spiece.model`, or `vocab.json` with `merges.txt` beside it. It is saved in
-            `output` as well, as the preset `tokenizer`.
-        quality: `QualityRules`, or `None` for none.
-        exact_duplicates: bool. Whether of equal documents one stays. Defaults to
-            `True`.
-        near_duplicates: `NearDuplicates`, or its `threshold` alone, by which of
-            documents that are almost the same the longest stays; or `None`. Defaults
-            to `0.8`.
-        test_sets: sources, without whose runs of words documents are to be.
-        test_ngram: int. Words in such a run. Defaults to `13`.
-        shards: int. How many to write; `None` means by the size of the sources.
+            text with blank lines between documents, `.jsonl` with an object in each
+            line, or `.parquet`. Text and `.jsonl` may be compressed, as `.gz` or
+            `.zst`.
+        output: path of a new or empty folder.
+        tokenizer: a tokenizer layer, the name or folder of its preset, or its files: a
+            folder of `transformers`, `vocab.txt`, `tokenizer.json`, `spiece.model`, or
+            `vocab.json` with `merges.txt` beside it. It is also saved in `output`, as
+            the preset `tokenizer`.
+        quality: `QualityRules`, or `None` for no rules.
+        exact_duplicates: bool. Whether one of several equal documents stays, and the
+            others are dropped. Defaults to `True`.
+        near_duplicates: `NearDuplicates`, its `threshold` alone, or `None`. Of
+            documents that are almost equal the longest stays. Defaults to `0.8`.
+        test_sets: sources of test sets. Documents with `test_ngram` successive words of
+            a test set are dropped.
+        test_ngram: int. Defaults to `13`.
+        shards: int. Number of shards; `None` chooses it by the size of the sources.
         feature: the field or column of the text. Defaults to `"text"`.
-        split: of datasets of TFDS and Hugging Face. Defaults to `"train"`.
-        one_per_file: bool. Whether a text file is one document, blank lines left
-            out. Defaults to `False`.
-        encoding: of text files and JSON, as Python names it. Defaults to `"utf-8"`.
-        max_line_length: int. The most characters of a line of a text, since what
-            tokenises a line holds all of it in memory. Defaults to 4,194,304.
-        workers: int. Processes of this machine. Defaults to `1`.
+        split: split of datasets of TFDS and Hugging Face. Defaults to `"train"`.
+        one_per_file: bool. Whether a text file is one document, whose blank lines are
+            left out. Defaults to `False`.
+        encoding: Python's name of the encoding of text files and JSON. Defaults to
+            `"utf-8"`.
+        max_line_length: int. Most characters in a line; a line is held in memory while
+            it is tokenized. Defaults to 4,194,304.
+        workers: int. Number of processes on this machine. Defaults to `1`.
         beam_arguments: options of Beam, such as `["--runner=FlinkRunner"]`. Its
-            workers must see sources and `output` by the same paths.
+            workers must see sources and `output` under the same paths.
         report: function that takes a line of text.
-        family: name of the family whose `tokenizer` it is, for files that don't say
-            that.
+        family: name of a family. The tokenizer is this family's if its files don't name
+            one.
 
     Returns:
         `Manifest`.
 
     Raises:
-        FileNotFoundError: if a source isn't there.
-        ImportError: if Apache Beam, or what a source needs, isn't installed.
-        ValueError: if an argument is out of range, `tokenizer` isn't what it may be or
-            isn't of `family`, a source isn't what its name and `encoding` say or has a
-            longer line, or `output` has something in it.
+        FileNotFoundError: if a source is missing.
+        ImportError: if Apache Beam, or a package for a source, isn't installed.
+        ValueError: if an argument is out of range; if `tokenizer` isn't a tokenizer, or
+            not one of `family`; if a source doesn't fit its name or `encoding`, or has
+            a longer line; or if `output` isn't empty.
         OSError: if the disk is full.
 
     Example:
@@ -156,8 +159,8 @@ def prepare(
     reading = Reading(feature, split, one_per_file, encoding, max_line_length)
     found = find_sources(sources, reading)
     if isinstance(tokenizer, (str, os.PathLike)):
-        open_tokenizer(tokenizer, family)  # whose errors are to come first
-    # Processes begin before the tokenizer, with which TensorFlow begins.
+        open_tokenizer(tokenizer, family)  # raises its errors before any work
+    # Processes start before the tokenizer is loaded, since that starts TensorFlow.
     with process_pool(workers), _working_folder(output) as folder:
         if isinstance(tokenizer, (str, os.PathLike)):
             given, tokenizer = tokenizer, load_given_tokenizer(tokenizer, family)
@@ -192,10 +195,10 @@ def prepare(
 
 
 def left_out(manifest: Manifest) -> str:
-    """Say how many documents a corpus was prepared without, and why.
+    """Say how many documents were left out of a corpus, and why.
 
     Args:
-        manifest: of the corpus.
+        manifest: `Manifest` of the corpus.
     """
     counts = {each["name"]: each["dropped"] for each in manifest.filters}
     reasons = [
@@ -226,14 +229,14 @@ def _working_folder(output: str) -> Iterator[str]:
     try:
         if locks.lock(descriptor, fcntl.LOCK_EX) is False:
             raise ValueError(
-                "`output` must be that of one run at a time. "
+                "`output` must be the folder of one run at a time. "
                 f"Received: {output!r}, whose {folder} is in use."
             )
         shutil.rmtree(os.path.join(folder, FAILURES), ignore_errors=True)
         yield folder
         shutil.rmtree(folder)
     finally:
-        locks.lock(descriptor, fcntl.LOCK_UN)  # also if a child process has it open
+        locks.lock(descriptor, fcntl.LOCK_UN)  # even if a child process has it open
         os.close(descriptor)
 
 
@@ -310,11 +313,11 @@ def _manifest(job, blocks, sources, described, test_sets):
 
 
 def _publish(job, manifest, output):
-    """Put the shards in their place, with all that belongs to them, as a whole."""
+    """Move shards, tokenizer and manifest to their place, in one operation."""
     key = read_json(job.path(steps.PLAN))["key"]
     shards = job.path(f"shards-{key}")
     for name in os.listdir(shards):
-        if name.startswith("."):  # of a worker that was killed
+        if name.startswith("."):  # left by a killed worker
             os.remove(os.path.join(shards, name))
     saved = os.path.join(shards, TOKENIZER)
     shutil.rmtree(saved, ignore_errors=True)

@@ -1,10 +1,12 @@
-"""Processes of this machine that do the work of a pipeline's steps.
+"""Processes on this machine that do the work of a pipeline's steps.
 
-Beam's own (`direct_running_mode=multi_processing`) leave a pipeline waiting forever for
-a worker that was killed, such as by a system without memory. So its threads hand the
-work to a pool, which tells. This process is a worker as well. Another takes as long to
-import TensorFlow as for some 20 MB of text, so it begins as a copy of this one where
-that is safe: before TensorFlow has threads.
+Beam has processes of its own (`direct_running_mode=multi_processing`). If the system
+kills one of them, such as for lack of memory, Beam waits for it forever. So Beam's
+threads here give the work to a pool, which reports a killed process.
+
+This process is a worker too. A new process takes as long to import TensorFlow as to
+work on some 20 MB of text. So new ones begin as copies of this one where that is safe:
+before TensorFlow has threads.
 """
 
 import contextlib
@@ -28,12 +30,12 @@ _this_process = threading.Lock()  # whose thread works here
 
 @contextlib.contextmanager
 def process_pool(workers: int) -> Iterator[None]:
-    """Let `call` use processes, if there is to be more than one.
+    """Start processes for `call`, if `workers` is more than 1.
 
-    Within another such context, its processes are used.
+    An inner context uses the processes of the outer one.
 
     Args:
-        workers: int. How many, with this one.
+        workers: int. Number of processes, this one included.
     """
     global _pool
     if workers <= 1 or _pool is not None:
@@ -43,9 +45,10 @@ def process_pool(workers: int) -> Iterator[None]:
     context = multiprocessing.get_context("fork" if copied else "spawn")
     pool = ProcessPoolExecutor(workers - 1, context, initializer=_end_with_parent)
     if copied:
-        with warnings.catch_warnings():  # of threads, which BLAS has, and JAX may
+        # A fork warns of threads; BLAS has some, and JAX may have some.
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            pool.submit(os.getpid).result()  # which begins all of them
+            pool.submit(os.getpid).result()  # starts all processes
     _pool = pool
     try:
         yield
@@ -57,13 +60,13 @@ def process_pool(workers: int) -> Iterator[None]:
 def _may_be_copied():
     """Tell whether a fork of this process can work.
 
-    That of a process with TensorFlow's threads may never end.
+    A fork of a process with TensorFlow's threads may hang.
     """
     alone = threading.active_count() == 1 and keras.backend.backend() == "tensorflow"
     if sys.platform != "linux" or not alone:
         return False
     threads = tf.config.threading
-    try:  # which can't be set once there are some
+    try:  # raises an error if TensorFlow has threads already
         threads.set_inter_op_parallelism_threads(
             threads.get_inter_op_parallelism_threads()
         )
@@ -73,7 +76,7 @@ def _may_be_copied():
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function here, or in a process of the pool if this one works.
+    """Call a function in this process, or in one of the pool if this one is busy.
 
     Raises:
         OSError: if a process of the pool was killed.
@@ -96,7 +99,7 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _end_with_parent():
-    """End this process when its parent is killed, which else it would outlive."""
+    """End this process when its parent is killed."""
     parent = multiprocessing.parent_process()
 
     def wait():

@@ -1,4 +1,4 @@
-"""Rules by which documents are left out, and lines of them."""
+"""Rules that leave out documents and lines."""
 
 import dataclasses
 import functools
@@ -18,7 +18,7 @@ _OTHER = re.compile(r"(?<!\S)(?:[^\w\s]|[\d_])+(?!\S)")
 
 
 class Document:
-    """A text, and what rules ask of it, computed once.
+    """A text, and the measures that rules compare, each computed once.
 
     Args:
         text: str.
@@ -29,7 +29,7 @@ class Document:
 
     @functools.cached_property
     def words(self) -> list[str]:
-        """What stands between white space."""
+        """The words: text between white space."""
         return self.text.split()
 
     @functools.cached_property
@@ -39,24 +39,24 @@ class Document:
 
     @functools.cached_property
     def word_length(self) -> float:
-        """Characters in a word, on average."""
+        """Mean number of characters in a word."""
         return sum(map(len, self.words)) / max(len(self.words), 1)
 
     @functools.cached_property
     def symbols(self) -> float:
-        """Hashes, or ellipses, to a word, whichever are more."""
+        """Number of hashes, or of ellipses if these are more, per word."""
         ellipses = sum(map(self.text.count, _ELLIPSES))
         return max(self.text.count("#"), ellipses) / max(len(self.words), 1)
 
     @functools.cached_property
     def alphabetic(self) -> float:
-        """The share of the words that have a letter."""
+        """Share of words that have a letter."""
         others = sum(1 for _ in _OTHER.finditer(self.text))
         return 1 - others / max(len(self.words), 1)
 
     @functools.cached_property
     def repeated(self) -> tuple[float, float]:
-        """The shares of lines, and of characters in lines, that were there before."""
+        """Share of lines that repeat an earlier line, and share of their characters."""
         lines = {*self.lines}
         characters = sum(map(len, self.lines))
         once = sum(map(len, lines))
@@ -66,11 +66,11 @@ class Document:
         )
 
     def share_of_lines(self, test: Callable[[str], Any]) -> float:
-        """Compute the share of the lines that a function is true of."""
+        """Compute the share of lines for which a function is true."""
         return sum(1 for line in self.lines if test(line)) / len(self.lines)
 
 
-# Whether a document stays, by the value of the argument of this name.
+# Tests by the name of an argument; a document stays if it passes all.
 _RULES: dict[str, Callable[[Document, Any], bool]] = {
     "min_characters": lambda d, least: len(d.text) >= least,
     "max_characters": lambda d, most: len(d.text) <= most,
@@ -99,33 +99,33 @@ _RULES: dict[str, Callable[[Document, Any], bool]] = {
 @checked
 @dataclasses.dataclass(frozen=True)
 class QualityRules:
-    """The rules by which documents, and lines of them, are good enough to train on.
+    """Rules that leave out documents and lines of low quality.
 
-    What is `None` is not asked for. Words stand between white space, so that rules on
-    them fit languages that have it between words.
+    An argument of `None` is no rule. Words are separated by white space, so rules on
+    words fit languages that write spaces between words.
 
     Args:
-        min_line_words: int. Lines of fewer words are left out, and then documents
-            without any line.
-        sentence_lines: bool. Whether lines that don't end as sentences do are left
+        min_line_words: int. Lines of fewer words are left out, and documents that have
+            no other lines.
+        sentence_lines: bool. Whether lines without a mark of a sentence's end are left
             out. Defaults to `False`.
-        min_characters: int.
-        max_characters: int.
-        min_words: int.
-        max_words: int.
-        min_word_length: float. Characters of a word on average.
-        max_word_length: float.
-        max_symbols: float. Hashes to a word, and ellipses to a word.
-        max_bullet_lines: float. The share of lines that begin with a bullet.
-        max_ellipsis_lines: float. The share of lines that end with an ellipsis.
-        min_alphabetic_words: float. The share of words with a letter.
-        max_repeated_lines: float. The share of lines that the document had before.
-        max_repeated_line_characters: float. The share of characters in these.
-        min_sentences: int.
-        without: tuple of str in small letters. Documents with one are left out.
+        min_characters: int. Least characters of a document.
+        max_characters: int. Most characters of a document.
+        min_words: int. Least words of a document.
+        max_words: int. Most words of a document.
+        min_word_length: float. Least mean number of characters in a word.
+        max_word_length: float. Most mean number of characters in a word.
+        max_symbols: float. Most hashes per word, and most ellipses per word.
+        max_bullet_lines: float. Most share of lines that begin with a bullet.
+        max_ellipsis_lines: float. Most share of lines that end with an ellipsis.
+        min_alphabetic_words: float. Least share of words with a letter.
+        max_repeated_lines: float. Most share of lines that repeat an earlier line.
+        max_repeated_line_characters: float. Most share of characters in such lines.
+        min_sentences: int. Least sentences of a document.
+        without: tuple of str in lower case. Documents with one of them are left out.
 
     Raises:
-        ValueError: for an argument that is negative.
+        ValueError: for a negative argument.
 
     Example:
 
@@ -162,7 +162,7 @@ class QualityRules:
 
     @classmethod
     def gopher(cls, **changed: Any) -> "QualityRules":
-        """Create Gopher's rules for any language; arguments take their place."""
+        """Create Gopher's rules that fit any language; arguments replace values."""
         rules: Config = {
             "min_words": 50,
             "max_words": 100_000,
@@ -179,7 +179,7 @@ class QualityRules:
 
     @classmethod
     def c4(cls, **changed: Any) -> "QualityRules":
-        """Create C4's rules for any language; arguments take their place."""
+        """Create C4's rules that fit any language; arguments replace values."""
         rules: Config = {
             "min_line_words": 5,
             "sentence_lines": True,
@@ -189,19 +189,19 @@ class QualityRules:
         return cls(**{**rules, **changed})
 
     def arguments(self) -> Config:
-        """Collect the arguments that are asked for."""
+        """Collect the arguments that are rules."""
         given = dataclasses.asdict(self).items()
         return {k: v for k, v in given if v is not None and v is not False}
 
     def apply(self, text: str) -> tuple[Document, str | None]:
-        """Leave out lines, and tell which rules a text breaks.
+        """Leave out lines, and find the first rule that a text breaks.
 
         Args:
             text: str without blank lines.
 
         Returns:
-            A tuple of the `Document` that is left and the name of the first rule
-            that it breaks, or `None`.
+            A tuple of the remaining `Document` and the name of the first rule that it
+            breaks, or `None`.
         """
         lines = text
         for name in ("min_line_words", "sentence_lines"):

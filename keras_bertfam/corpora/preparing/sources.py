@@ -1,4 +1,4 @@
-"""Sources of text by name, files and datasets, their parts, and documents of these."""
+"""Files and datasets as sources of text: their parts, and the parts' documents."""
 
 import codecs
 import functools
@@ -39,15 +39,15 @@ def find_sources(
     """Find files and datasets by their names.
 
     Args:
-        names: of files, patterns of such names, `"tfds:NAME"` and `"hf:NAME"`.
+        names: names or patterns of files, `"tfds:NAME"` and `"hf:NAME"`.
         reading: `Reading`.
-        argument: what the names are called in errors.
+        argument: name of the argument in error messages.
 
     Returns:
-        A list of `Source`, sorted by name, none twice.
+        A list of different `Source`s, sorted by name.
 
     Raises:
-        FileNotFoundError: for a name or pattern of no file.
+        FileNotFoundError: for a name or pattern without a file.
         ValueError: see `check_head`.
     """
     if isinstance(names, (str, os.PathLike)):
@@ -68,7 +68,7 @@ def find_sources(
 def check_unchanged(source: Source) -> None:
     """Raise a `ValueError` for a file that has changed since it was found.
 
-    What was read of it would be a part of the old one and a part of the new one.
+    Otherwise the text could be partly of the old file and partly of the new one.
     """
     if source.kind in ("tfds", "hf"):
         return
@@ -82,14 +82,14 @@ def check_unchanged(source: Source) -> None:
 
 
 def make_blocks(sources: Iterable[Source], reading: Reading) -> list[Block]:
-    """Divide sources into parts, together of about equal size.
+    """Divide sources into blocks of parts; blocks have about equal sizes.
 
     Args:
         sources: `Source`s.
         reading: `Reading`.
 
     Returns:
-        A list of tuples of `Part`s; it depends on the sources only.
+        A list of tuples of `Part`s. It depends on the sources only.
     """
     sources = [*sources]
     total = sum(source.bytes for source in sources)
@@ -135,21 +135,21 @@ def _byte_ranges(source, size):
 
 
 def _next_document(file, at, separator):
-    """Find where the first document begins that follows a separator from `at` on."""
+    """Find the first separator from `at` on; give the begin of the next document."""
     file.seek(at)
     before = b""
     while chunk := file.read(_CHUNK):
         text = before + chunk
         if found := separator.search(text):
             return at + found.end()
-        # A separator may begin with the last end of a line.
+        # A separator may begin with the last line break of this chunk.
         before = text[max(text.rfind(b"\n"), text.rfind(b"\r")) :][-_CHUNK:]
         at += len(text) - len(before)
     return None
 
 
-DATASETS = ("tfds", "hf")  # the kinds of sources, and what their names begin with
-_EXAMPLES = 10_000  # in a part of a dataset whose size in bytes isn't known
+DATASETS = ("tfds", "hf")  # kinds of sources, and the prefixes of their names
+_EXAMPLES = 10_000  # in a part of a dataset of unknown size in bytes
 
 
 def dataset_parts(source: Source, size: int, reading: Reading) -> list[Part]:
@@ -190,8 +190,8 @@ def dataset_source(name: str, reading: Reading) -> Source:
     """Describe a dataset as a source.
 
     Raises:
-        ImportError: if its library isn't installed.
-        ValueError: if it has no such split.
+        ImportError: if the dataset's library isn't installed.
+        ValueError: if the dataset has no such split.
     """
     if name.startswith("tfds:"):
         builder, split = _tfds_split(name, reading)
@@ -243,7 +243,7 @@ def read_documents(part: Part, reading: Reading) -> Iterator[str]:
         reading: `Reading`.
 
     Yields:
-        Strings that aren't empty.
+        Non-empty strings.
 
     Raises:
         OSError: if a file can't be read.

@@ -1,4 +1,4 @@
-"""The steps of preparing a corpus: each writes what it makes to the working folder."""
+"""The steps of preparing a corpus: each writes its results to the working folder."""
 
 import functools
 import hashlib
@@ -33,7 +33,7 @@ from keras_bertfam.types import Tokenizer
 DOCUMENTS, TOKENS, PLAN = "documents", "tokens", "plan.json"
 EXACT, NEAR = 0, 1
 _DIGEST_BYTES = 16
-# In how many parts rows are compared, by their groups.
+# Rows are compared in so many parts, divided by their groups.
 _PARTITIONS = 16
 _ROW = np.dtype([("group", "u8"), ("order", "u8"), ("number", "u8")])
 _BLOCK_BITS = np.uint64(32)
@@ -48,7 +48,7 @@ def documents_folder(job: Job, number: int) -> str:
 
 
 def write_documents(job: Job, number: int) -> int:
-    """Read a block's documents, and write those that the rules leave."""
+    """Read a block's documents, and write the ones that pass the rules."""
     folder = documents_folder(job, number)
     if os.path.isdir(folder):
         return number
@@ -115,7 +115,7 @@ def index_rows(job: Job, number: int) -> Iterator[tuple[int, bytes]]:
         signatures = np.load(os.path.join(folder, "signatures.npy"))
         words = np.load(os.path.join(folder, "words.npy"))
         groups = near.band_hashes(signatures)[words > 0]
-        # The longest stays, wherever it comes from.
+        # Of similar documents the longest has the least order, so it stays.
         shortness = _LARGEST - np.minimum(words, _LARGEST)
         order = (shortness << _BLOCK_BITS) + (digests[:, 1] >> _BLOCK_BITS)
         order, numbers = (np.repeat(x[words > 0], near.bands) for x in (order, numbers))
@@ -133,7 +133,7 @@ def _partitioned(kind, groups, order, numbers):
 def find_dropped(
     job: Job, partition: tuple[int, Iterable[bytes]]
 ) -> Iterator[tuple[int, tuple[int, bytes]]]:
-    """Find which documents of a partition's rows go, from which blocks, and why."""
+    """Find the documents of a partition to drop, with their blocks and the reason."""
     key, blobs = partition
     kind = key // _PARTITIONS
     rows = np.frombuffer(b"".join(blobs), _ROW)
@@ -148,11 +148,11 @@ def find_dropped(
 
 
 def _signatures_compared(job, numbers):
-    """Compare documents by their signatures, which are held.
+    """Load the signatures of documents, to compare them.
 
     Args:
         job: `Job`.
-        numbers: uint64 array of those of documents, sorted.
+        numbers: sorted uint64 array of the documents' numbers.
 
     Returns:
         A function for `find_copies`.
@@ -174,7 +174,7 @@ def _signatures_compared(job, numbers):
 
 
 def write_tokens(job: Job, joined: tuple[int, dict[str, Any]]) -> tuple[int, str]:
-    """Tokenise the documents of a block that stay, and sorts them by shards."""
+    """Tokenize the documents of a block that stay, and sort them by shards."""
     number, of_block = joined
     documents = documents_folder(job, number)
     gone = {
@@ -233,7 +233,10 @@ def _write_tokens(job, documents, gone, part):
 
 
 def _reordered(values, sizes, order):
-    """Run of values of some sizes, in another order."""
+    """Put runs of values in another order.
+
+    For example, values `[1, 2, 3]`, sizes `[2, 1]` and order `[1, 0]` give `[3, 1, 2]`.
+    """
     ends = np.cumsum(sizes)
     starts = ends - sizes
     runs = [values[starts[k] : ends[k]] for k in order]
@@ -241,7 +244,7 @@ def _reordered(values, sizes, order):
 
 
 def write_plan(job: Job, joined: tuple[int, Iterable[tuple[int, str]]]) -> list[int]:
-    """Plan which files make each shard, and return the shards' numbers."""
+    """Write the list of files that shards are made of; give the shards' numbers."""
     _, keys = joined
     ordered = [key for _, key in sorted(keys)]
     plan = {"key": digest(ordered, job.shards), "tokens": ordered}
@@ -287,7 +290,7 @@ def _of_shard(folder, shard):
     return tuple(arrays)
 
 
-# What is known of a document: its digest, and what it has.
+# Facts of a document: its shard, its numbers of sentences and tokens, its digest.
 DOCUMENT = np.dtype(
     [
         ("shard", "u4"),
@@ -303,12 +306,12 @@ _BATCH_BYTES = 1 << 20
 def tokenize_documents(
     tokenizer: Tokenizer, texts: Iterable[bytes], dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tokenise documents, as `tokenize_sentences` does.
+    """Tokenize documents; see `tokenize_sentences`.
 
     Args:
         tokenizer: a tokenizer layer.
-        texts: of documents, in UTF-8.
-        dtype: that of the ids.
+        texts: texts of documents, in UTF-8.
+        dtype: dtype of ids.
 
     Returns:
         A tuple of the ids of all, the length of each sentence, uint32, and an int64
@@ -346,7 +349,7 @@ def _graph(tokenizer: Any, dtype: str) -> Any:
 
 
 def _batches(texts):
-    """Batch pieces of documents, beside the number of the document of each."""
+    """Batch pieces of documents, with the number of each piece's document."""
     batch: list[bytes] = []
     numbers: list[int] = []
     size = 0
@@ -363,7 +366,7 @@ def _batches(texts):
 
 
 def _pieces(text: bytes) -> Iterator[bytes]:
-    """Cut a long document into pieces that end with lines."""
+    """Cut a long document into pieces that end at the ends of lines."""
     start = 0
     while len(text) - start > _BATCH_BYTES:
         end = text.find(b"\n", start + _BATCH_BYTES // 2)

@@ -1,4 +1,4 @@
-"""Counts of the words in text, by Apache Beam, which vocabularies are made of."""
+"""Counting the words of text with Apache Beam, to learn vocabularies from."""
 
 import functools
 import heapq
@@ -36,13 +36,13 @@ MOST_WORDS = 5_000_000
 
 
 class Counting:
-    """The settings of a count of words, which all workers know.
+    """The settings of a count of words, for all workers.
 
     Args:
         folder: path of the folder with the blocks and the results.
         blocks_file: name of the file with the blocks.
         reading: `Reading`.
-        most: int. How many words of each partition to keep.
+        most: int. Number of words to keep of each partition.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ def count_words(
     workers: int = 1,
     beam_arguments: Sequence[str] = (),
 ) -> dict[str, int]:
-    """Count what stands between white space.
+    """Count words, which are text between white space.
 
     Args:
         sources: see `prepare`.
@@ -78,8 +78,8 @@ def count_words(
         split: see `prepare`.
         encoding: see `prepare`.
         max_line_length: see `prepare`.
-        max_words: int. How many words to return about, the most frequent ones.
-            Defaults to 5,000,000.
+        max_words: int. Number of words to return, approximately: the most frequent
+            ones. Defaults to 5,000,000.
         workers: see `prepare`.
         beam_arguments: see `prepare`.
 
@@ -109,7 +109,7 @@ def count_words(
     )
     blocks = make_blocks(find_sources(sources, reading), reading)
     with tempfile.TemporaryDirectory() as folder:
-        # A partition has its share of the words, and a few more or less.
+        # Partitions have about equal numbers of words.
         most = -(-max_words // _PARTITIONS)
         job = Counting(folder, write_blocks(folder, blocks), reading, most)
         try:
@@ -168,7 +168,7 @@ def _count_block(job: Counting, number: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _sum_partition(job: Counting, partition: tuple[int, Iterable[bytes]]) -> int:
-    """Write the words of a partition that are frequent enough."""
+    """Write the most frequent words of a partition."""
     number, tables = partition
     counts: Counter[str] = Counter()
     for table in tables:

@@ -120,7 +120,7 @@ def test_lines_are_cleaned(tmp_path):
             "a JSON object in each line.* byte 14",
         ),
         ("a.jsonl", b'{"text": "a"}\n{"body": 1}', "with the field 'text'.* byte 14"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": 1}', "texts as 'text'.* byte 14: 1"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": 1}', "texts in 'text'.* byte 14: 1"),
         ("a.jsonl", b"[1]", "with the field 'text'"),
     ],
 )
