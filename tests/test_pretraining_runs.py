@@ -220,7 +220,8 @@ def tiny_xlm(words=("sea", "blue", "the")):
 
 
 def test_languages_of_a_preset(monkeypatch):
-    monkeypatch.setattr(tasks.MaskedLM, "from_preset", lambda *_, **__: tiny_xlm())
+    model = tiny_xlm()
+    monkeypatch.setattr(tasks.MaskedLM, "from_preset", lambda *_, **__: model)
     run = PretrainingRun(
         files=["en=a"], mix_exponent=0.7, preset="my_xlm", sequence_length=12
     )
