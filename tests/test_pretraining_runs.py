@@ -5,15 +5,17 @@ import os
 import re
 
 import keras
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from keras_bertfam import tasks
-from keras_bertfam.cli import inputs, pretraining, runs
+from keras_bertfam.cli import building, inputs, pretraining, runs
 from keras_bertfam.cli.app import app
 from keras_bertfam.cli.runs import PretrainingRun, families
 from keras_bertfam.corpus import python_documentation
 from keras_bertfam.layers import mark_languages
+from keras_bertfam.models import XlmBackbone
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.parts.objectives import OBJECTIVES
 from keras_bertfam.tokenizers import BertTokenizer
@@ -122,6 +124,14 @@ def test_sizes_that_are_called_by_their_parameters(family, objective):
             "`files` of two languages must be one each of either, in order, such as",
         ),
         (
+            {"mix_exponent": 1, "files": ["a=a"], "validation": ["a=a", "b.txt"]},
+            "`validation` must each be LANGUAGE=FILES with a `mix_exponent`, such as",
+        ),
+        (
+            {"mix_exponent": 1, "files": ["a=a"], "validation": ["b"], "family": "xlm"},
+            "`validation` must each be LANGUAGE=FILES, with a `mix_exponent`, of the",
+        ),
+        (
             {"mix_exponent": 1, "files": ["a+b=a", "a+b=b"], "objective": "nsp"},
             "`packing` must be one of [None, 'segments', 'sentences', 'best_fit', 'b",
         ),
@@ -179,6 +189,98 @@ def test_translations_beside_texts(text_file, tmp_path):
     pair = mark_languages({"en": "the sea was blue", "is": "hafið var blátt"})
     assert texts == {pair.numpy()}
     assert next(iter(documents.corpora["en"])).numpy().startswith(b"\x1een\x1e")
+
+
+def test_validation_by_language(text_file, tmp_path):
+    for name, line in (("en", "the sea"), ("is", "hafið")):
+        (tmp_path / name).write_text(line, "utf-8")
+    told = [f"is={tmp_path}/is", f"en={tmp_path}/en"]
+    run = PretrainingRun(files=[f"en={text_file}"], mix_exponent=1, validation=told)
+    inputs.check_run(run.changed(output=str(tmp_path / "out")))
+    texts = [*pretraining.read_validation(run).as_numpy_iterator()]
+    marked = [mark_languages({"is": "hafið"}), mark_languages({"en": "the sea"})]
+    assert texts == [each.numpy() for each in marked]
+    plain = str(tmp_path / "a=b")  # a path, not a language
+    (tmp_path / "a=b").write_text("the sea", "utf-8")
+    run = run.changed(validation=[plain])
+    assert [*pretraining.read_validation(run).as_numpy_iterator()] == [b"the sea"]
+    missing = run.changed(validation=["en=none.txt"], output=str(tmp_path / "out"))
+    with pytest.raises(FileNotFoundError, match="`validation` must name existing"):
+        inputs.check_run(missing)
+
+
+def tiny_xlm(words=("sea", "blue", "the")):
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = BertTokenizer([*special, *words], lowercase=True)
+    backbone = XlmBackbone(tokenizer.vocabulary_size(), 1, 1, 8, 8, num_languages=2)
+    preprocessor = tasks.MaskedLMPreprocessor(
+        tokenizer, 16, languages=["is", "en"], separators=3
+    )
+    return tasks.MaskedLM(backbone, preprocessor)
+
+
+def test_languages_of_a_preset(monkeypatch):
+    model = tiny_xlm()
+    monkeypatch.setattr(tasks.MaskedLM, "from_preset", lambda *_, **__: model)
+    run = PretrainingRun(
+        files=["en=a"], mix_exponent=0.7, preset="my_xlm", sequence_length=12
+    )
+    fed = building.build(run, None).preprocessor
+    assert (fed.languages, fed.separators) == (["is", "en"], 3)
+    assert run.packing is None and fed.parts()[0].languages == fed.languages
+    with pytest.raises(ValueError, match="`validation` must each be LANGUAGE=FILES, "):
+        building.build(run.changed(validation=["a"]), None)
+    plain = run.changed(preprocessor_arguments={"languages": None}, validation=["a"])
+    assert building.build(plain, None).preprocessor.languages is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "argument"),
+    [
+        ({"files": ["is=a", "de=a"]}, "files"),
+        ({"files": ["a"], "mix_exponent": None}, "files"),
+        ({"validation": ["de=a"]}, "validation"),
+    ],
+)
+def test_texts_without_a_known_language(wrong, argument):
+    run = PretrainingRun(files=["en=a"], mix_exponent=0.7, preset="my_xlm")
+    runs.check_languages(run, ["is", "en"])
+    wrong = run.changed(**wrong)
+    runs.check_languages(wrong, None)
+    with pytest.raises(ValueError, match=f"`{argument}` must each be LANGUAGE=FILES, "):
+        runs.check_languages(wrong, ["is", "en"])
+
+
+@pytest.mark.slow
+def test_rows_of_a_preset_have_its_languages(tmp_path):
+    path, preset = tmp_path / "text", str(tmp_path / "xlm")
+    tiny_xlm().save_to_preset(preset)
+    path.write_text("the sea\n\nthe blue sea", "utf-8")
+    given = {"files": [f"en={path}"], "mix_exponent": 0.7, "sequence_length": 12}
+    distilled = PretrainingRun(objective="distillation", teacher=preset, **given)
+    student = building.build(distilled, None)
+    assert student.preprocessor.languages == ["is", "en"]
+    run = PretrainingRun(preset=preset, **given)
+    documents = pretraining.read_corpora(run)
+    fed = building.build(run, documents).preprocessor
+    row = next(iter(fed.dataset(documents, 1, packing=run.packing)))[0]
+    ids, inside = (np.array(row[n]) for n in ("language_ids", "padding_mask"))
+    assert (ids[inside] == 1).all() and inside.any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        ({}, 0),
+        ({"objective": "rtd", "files": ["en=a"], "mix_exponent": 0.7}, 0),
+        ({"files": ["en=a", "en+is=a", "en+is=b"], "mix_exponent": 0.7}, 2),
+    ],
+)
+def test_languages_of_a_new_encoder(settings, count):
+    shape = {"num_layers": 1, "num_heads": 1, "hidden_dim": 8, "intermediate_dim": 8}
+    shape |= {"vocabulary_size": 9}
+    run = PretrainingRun(family="xlm", backbone_arguments=shape, **settings)
+    assert building.make_backbone(run).num_languages == count
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from keras_bertfam import models, optimizers, tasks, tokenizers
-from keras_bertfam.cli.runs import TOKENIZERS, PretrainingRun
+from keras_bertfam.cli.runs import TOKENIZERS, PretrainingRun, check_languages
 from keras_bertfam.layers.data.prepared.token_corpus import TokenCorpus
 from keras_bertfam.presets import names
 from keras_bertfam.presets.families import FAMILIES
@@ -23,9 +23,13 @@ def build(run: PretrainingRun, documents: TFDataset) -> Model:
 
     Returns:
         A pre-training task.
+
+    Raises:
+        ValueError: for settings that don't go together, and for text without a language
+            if rows have `languages`.
     """
     if run.objective_name == "distillation":
-        return compiled(run, make_distiller(run))
+        return _checked(run, make_distiller(run))
     objective = OBJECTIVES[run.objective_name]
     name, asked = objective.task, objective.arguments
     cls = getattr(tasks, name)
@@ -64,6 +68,12 @@ def build(run: PretrainingRun, documents: TFDataset) -> Model:
             tokenizer, run.sequence_length, **settings
         )
         model = cls(make_backbone(run, tokenizer), preprocessor, **arguments)
+    return _checked(run, model)
+
+
+def _checked(run, model):
+    """Compile a task, unless its rows have languages and the run's text has none."""
+    check_languages(run, getattr(model.preprocessor, "languages", None))
     return compiled(run, model)
 
 
@@ -94,7 +104,7 @@ def load(
     _check_rows(run, model.backbone, run.preset)
     tokenizer = model.preprocessor.tokenizer
     preprocessor = pretraining_preprocessor(cls)(
-        tokenizer, run.sequence_length, **settings
+        tokenizer, run.sequence_length, **{**_kept(model.preprocessor), **settings}
     )
     asked = settings.get("sentence_objective")
     if asked not in (None, getattr(model, "sentence_objective", None)):
@@ -106,6 +116,12 @@ def load(
         return model
     tokenizer = tokenizers.extend_vocabulary(tokenizer, documents, run.new_words)
     return tasks.resize_vocabulary(model, tokenizer)
+
+
+def _kept(preprocessor):
+    """Give the settings of a preset's rows that its encoder has learned with."""
+    names = ("languages", "separators")
+    return {n: getattr(preprocessor, n) for n in names if hasattr(preprocessor, n)}
 
 
 def _check_rows(run, backbone, preset):
@@ -187,8 +203,9 @@ def make_backbone(run: PretrainingRun, tokenizer: Tokenizer | None = None) -> Mo
         A backbone with new weights.
     """
     name, arguments = run.published_size()
-    if languages := run.languages():
-        arguments = {"num_languages": len(languages), **arguments}
+    if "num_languages" in FAMILIES[run.family].sizes[name].arguments:
+        # Nothing would train the vectors of languages that the text isn't told of.
+        arguments = {"num_languages": len(run.languages() or ()), **arguments}
     if tokenizer is not None:
         arguments = {"vocabulary_size": tokenizer.vocabulary_size(), **arguments}
     return getattr(models, FAMILIES[run.family].backbone).from_preset(
@@ -207,7 +224,7 @@ def make_distiller(run: PretrainingRun) -> Model:
     _check_rows(run, backbone, run.teacher)
     settings: Config = {"seed": run.seed}
     if not causal:
-        settings["strategy"] = run.strategy
+        settings |= {**_kept(teacher.preprocessor), "strategy": run.strategy}
     elif run.strategy is not None:
         raise ValueError(
             "`strategy` must be left out with a teacher that isn't a masked language "

@@ -110,7 +110,7 @@ def check_run(run: PretrainingRun) -> None:
         )
     Reading(encoding=run.encoding, max_line_length=run.max_line_length)  # or raises
     check_files("files", run.paths())
-    check_files("validation", run.validation)
+    check_files("validation", run.validation_paths())
     learned = run.tokenizer in TOKENIZERS
     presets = {"preset": run.preset, "teacher": run.teacher}
     presets["tokenizer"] = None if learned else run.tokenizer

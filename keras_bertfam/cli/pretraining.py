@@ -162,8 +162,35 @@ def read_corpora(run: PretrainingRun) -> Documents:
     """
     if run.mix_exponent is None:
         return read(run, run.files)
+    return sample_corpora(_corpora(run, by_language(run.files)), run.mix_exponent)
+
+
+def read_validation(run: PretrainingRun) -> TFDataset | TokenCorpus | None:
+    """Read what a run validates on, one language after the other.
+
+    Raises:
+        ValueError: for prepared corpora of several languages.
+    """
+    if not run.validation:
+        return None
+    told = run.validation_by_language()
+    if told is None:
+        return read(run, run.validation)
+    first, *others = _corpora(run, told).values()
+    if others and any(isinstance(each, TokenCorpus) for each in (first, *others)):
+        raise ValueError(
+            "`validation` must be text, or one prepared corpus. Received: "
+            f"{[*run.validation]}."
+        )
+    for each in others:
+        first = first.concatenate(each)
+    return first
+
+
+def _corpora(run, by_name):
+    """Read corpora by name, and say of which languages their texts are."""
     corpora: Any = {}
-    for name, files in by_language(run.files).items():
+    for name, files in by_name.items():
         languages = languages_of(name)
         if len(languages) == 2:
             names = ("feature", "encoding", "max_line_length")
@@ -172,14 +199,14 @@ def read_corpora(run: PretrainingRun) -> Documents:
                 **{each: getattr(run, each) for each in names},
             )
         else:
-            corpora[name] = _marked(run, name, read(run, files))
-    return sample_corpora(corpora, run.mix_exponent)
+            corpora[name] = _marked(name, read(run, files))
+    return corpora
 
 
 @as_written
-def _marked(run, language, documents):
-    """Say of which language documents are where rows are told."""
-    if run.packing != "translations" or isinstance(documents, TokenCorpus):
+def _marked(language, documents):
+    """Say of which language texts are. Rows that don't read it leave the marks out."""
+    if isinstance(documents, TokenCorpus):
         return documents
     return documents.map(lambda text: mark_languages({language: text}), **PARALLEL)
 
@@ -225,7 +252,7 @@ def _fit(run, model, documents, callbacks, verbose):
     data = dataset(documents)
     held_out = None
     if run.validation:
-        held_out = dataset(read(run, run.validation), training=False)
+        held_out = dataset(read_validation(run), training=False)
         if run.distribution:
             held_out = full_batches(held_out, run.batch_size)
     if run.steps_per_epoch is not None:
@@ -249,7 +276,7 @@ def _fit_phases(run, model, documents, callbacks, verbose):
         documents,
         [Phase.of(each) for each in run.phases],
         backup_folder(run),
-        validation=read(run, run.validation) if run.validation else None,
+        validation=read_validation(run),
         batch_size=run.batch_size,
         save_freq=SAVE_FREQ,
         optimizer_arguments={**rates_of(run), **run.optimizer_arguments},

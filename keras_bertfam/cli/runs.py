@@ -7,7 +7,7 @@ import itertools
 import os
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import yaml
@@ -124,7 +124,9 @@ class PretrainingRun:
     max_line_length: int = _setting(
         MAX_LINE_LENGTH, "The most characters a line may have."
     )
-    validation: tuple[str, ...] = _setting((), "Text files to validate on.")
+    validation: tuple[str, ...] = _setting(
+        (), "Text files to validate on. With --mix-exponent also LANGUAGE=FILES."
+    )
     sequence_length: int = _setting(128, "Tokens in a row.")
     packing: str | None = _setting(
         None,
@@ -193,11 +195,13 @@ class PretrainingRun:
         exponent = self.mix_exponent
         if exponent is not None:
             check_number("mix_exponent", exponent, 0.0, 1.0)
-            if any(len(languages_of(name)) > 1 for name in by_language(self.files)):
+            told = [*by_language(self.files), *(self.validation_by_language() or ())]
+            if any(len(languages_of(name)) > 1 for name in told):
                 self.packing = self.packing or "translations"
                 check_choice("packing", self.packing, ["translations"])
-            if self.languages():
+            if languages := self.languages():
                 self.packing = self.packing or "translations"
+                check_languages(self, languages)
         packings = OBJECTIVES[self.objective_name].packings
         check_choice("packing", self.packing, (None, *packings))
         least = {"accumulate": 1, "batch_size": 1, "epochs": 1, "sequence_length": 3}
@@ -229,6 +233,21 @@ class PretrainingRun:
         if self.mix_exponent is None:
             return [*self.files]
         return [path for each in by_language(self.files).values() for path in each]
+
+    def validation_by_language(self) -> dict[str, list[str]] | None:
+        """Group the files to validate on by language; `None` if they have none."""
+        # A folder of a path may have "=" in its name, too.
+        told = any("=" in file.partition("/")[0] for file in self.validation)
+        if self.mix_exponent is None or not told:
+            return None
+        return by_language(self.validation, "validation")
+
+    def validation_paths(self) -> list[str]:
+        """List the paths and patterns to validate on, without their languages."""
+        told = self.validation_by_language()
+        if told is None:
+            return [*self.validation]
+        return [path for each in told.values() for path in each]
 
     def languages(self) -> list[str] | None:
         """List the languages of which a new encoder has vectors, if any, as XLM."""
@@ -400,11 +419,12 @@ def merged(*parts: Config) -> Config:
     return found
 
 
-def by_language(files: Iterable[str]) -> dict[str, list[str]]:
+def by_language(files: Iterable[str], argument: str = "files") -> dict[str, list[str]]:
     """Group `LANGUAGE=FILES` by language.
 
     Args:
         files: strings. Several may have the same language.
+        argument: name of the setting, for messages.
 
     Raises:
         ValueError: for a string without a language or files, and for two languages
@@ -415,8 +435,8 @@ def by_language(files: Iterable[str]) -> dict[str, list[str]]:
         name, _, path = file.partition("=")
         if not name or not path:
             raise ValueError(
-                "`files` must each be LANGUAGE=FILES with a `mix_exponent`, such as "
-                f"de=texts/de/*.txt. Received: {file!r}."
+                f"`{argument}` must each be LANGUAGE=FILES with a `mix_exponent`, such "
+                f"as de=texts/de/*.txt. Received: {file!r}."
             )
         found.setdefault(name, []).append(path)
     for name, paths in found.items():
@@ -427,8 +447,8 @@ def by_language(files: Iterable[str]) -> dict[str, list[str]]:
             or len(languages) == 2 != len(paths)
         ):
             raise ValueError(
-                "`files` of two languages must be one each of either, in order, such "
-                "as de+is=texts.de de+is=texts.is. "
+                f"`{argument}` of two languages must be one each of either, in order, "
+                "such as de+is=texts.de de+is=texts.is. "
                 f"Received: {[f'{name}={path}' for path in paths]}."
             )
     return found
@@ -437,6 +457,28 @@ def by_language(files: Iterable[str]) -> dict[str, list[str]]:
 def languages_of(name: str) -> list[str]:
     """List the languages of a corpus, two if they are translations of each other."""
     return name.split("+")
+
+
+def check_languages(run: PretrainingRun, known: Collection[str] | None) -> None:
+    """Raise a `ValueError` for text of which an encoder wouldn't learn the language.
+
+    Args:
+        run: `PretrainingRun`.
+        known: languages of the rows, which have a vector each; `None` for none.
+    """
+    if known is None:
+        return
+    told = {"files": None, "validation": run.validation_by_language()}
+    if run.mix_exponent is not None:
+        told["files"] = by_language(run.files)
+    for argument, groups in told.items():
+        files = [*getattr(run, argument)]
+        names = (n for group in groups or () for n in languages_of(group))
+        if files and (groups is None or not {*names} <= {*known}):
+            raise ValueError(
+                f"`{argument}` must each be LANGUAGE=FILES, with a `mix_exponent`, of "
+                f"the languages that rows have, {[*known]}. Received: {files}."
+            )
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:

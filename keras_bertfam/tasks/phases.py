@@ -23,6 +23,8 @@ from keras_bertfam.types import Model, Path
 from keras_bertfam.whole_files import write_text
 
 _FILE = "phases.json"
+# What a change of the objective leaves of a preprocessor's settings.
+_KEPT = ("languages", "separators")
 
 
 @checked
@@ -171,7 +173,8 @@ def train_in_phases(
 
     Raises:
         ValueError: before anything is trained, for no phases, arguments that a phase
-            can't have, rows longer than the backbone's positions, or a backup of other
+            can't have, rows longer than the backbone's positions, an objective whose
+            rows have no languages after one whose rows have, or a backup of other
             phases. At a phase's start, for unknown arguments of the backbone, or
             arguments that would change its weights.
 
@@ -305,8 +308,10 @@ def _check_rates(model, phases, parts, rates):
 def _plan(model, mixture, phases):
     cls, preprocessor = type(model), model.preprocessor
     documents, exponent, languages = mixture, None, None
+    kept: dict[str, Any] = {}
     for number, phase in enumerate(phases):
         before, former = cls, preprocessor
+        kept |= {n: getattr(former, n) for n in _KEPT if hasattr(former, n)}
         changes = dict(phase.preprocessor_arguments)
         if phase.objective is not None:
             objective = OBJECTIVES[phase.objective]
@@ -317,7 +322,7 @@ def _plan(model, mixture, phases):
         if number or changes or cls is not before:
             seed = model.preprocessor.seed + number
             preprocessor = _fed_anew(
-                preprocessor, before, cls, {"seed": seed} | changes
+                preprocessor, before, cls, {"seed": seed} | changes, kept
             )
         pairs = [
             getattr(each, "sentence_objective", None) for each in (former, preprocessor)
@@ -355,8 +360,11 @@ def _class_of(name):
     return keras.saving.get_registered_object(f"keras_bertfam>{name}")
 
 
-def _fed_anew(preprocessor, before, cls, changes):
-    """Make the preprocessor of a phase from that of the phase before."""
+def _fed_anew(preprocessor, before, cls, changes, kept):
+    """Make the preprocessor of a phase from that of the phase before.
+
+    One of another class has what is `kept` of earlier ones, if it takes that.
+    """
     made = type(preprocessor)
     if cls is before:
         config = preprocessor.get_config()
@@ -369,7 +377,15 @@ def _fed_anew(preprocessor, before, cls, changes):
                 "`objective` of a phase must train an encoder or a decoder alone. "
                 "Received one of TextToText."
             )
-        config = {"sequence_length": preprocessor.sequence_length}
+        takes = inspect.signature(made).parameters
+        if kept.get("languages") and "languages" not in takes:
+            raise ValueError(
+                "`objective` of a phase must be one whose rows have languages, such as "
+                f"'mlm', after a phase with languages={kept['languages']}. Received "
+                f"one of {cls.__name__}."
+            )
+        config = {n: value for n, value in kept.items() if n in takes}
+        config["sequence_length"] = preprocessor.sequence_length
     return made(preprocessor.tokenizer, **{**config, **changes})
 
 

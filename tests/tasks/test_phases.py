@@ -11,6 +11,7 @@ from keras_bertfam import models, optimizers, tasks
 from keras_bertfam.layers import sample_corpora
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.tasks import Phase, pretraining_phases, train_in_phases
+from keras_bertfam.tasks.phases import _plan
 from tests import tiny_masked_lm as tiny
 
 
@@ -189,6 +190,26 @@ def test_weights_are_taken_over():
 def test_phases_that_cant_be(phases, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         train_in_phases(tiny.make_model(), tiny.documents(), phases)
+
+
+@pytest.mark.any_backend
+def test_languages_through_phases():
+    model = tiny.make_model()
+    tokenizer = model.preprocessor.tokenizer
+    fed = tasks.MaskedLMPreprocessor(tokenizer, 16, languages=["a"], separators=3)
+    model.preprocessor = fed
+    plan = [Phase(1), Phase(1, objective="clm"), Phase(1, objective="mlm")]
+    message = "such as 'mlm', after a phase with languages=['a']. Received one of Caus"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        train_in_phases(model, tiny.documents(), plan)
+    parts = [*_plan(model, tiny.documents(), plan[:1] + plan[2:])]
+    assert parts[1].preprocessor.languages == ["a"]
+    plan[0] = Phase(1, preprocessor_arguments={"languages": None})
+    *_, last = _plan(model, tiny.documents(), plan)
+    assert (last.preprocessor.languages, last.preprocessor.separators) == (None, 3)
+    model = tasks.Distiller(model, tiny.make_model(), fed)  # of another class
+    *_, last = _plan(model, tiny.documents(), plan[2:])
+    assert last.preprocessor.languages == ["a"]
 
 
 @pytest.mark.any_backend
