@@ -4,13 +4,15 @@ KerasHub's loop does the same by nine hundred operations, a third of the time in
 a dataset's graph was built. What is remembered of words is kept in KerasHub's table.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from keras_bertfam import ragged
 from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
+
+_LONGEST_REMEMBERED = 64  # characters
 
 
 def merged_words(
@@ -33,12 +35,14 @@ def merged_words(
 
     def merged():
         tokens = _merge(tokenizer, letters_of(new))
-        tokenizer.cache.insert(new, tokens)
-        return tokenizer.cache.lookup(different)
+        # Long "words" are texts without spaces, which seldom come again.
+        short = tf.strings.length(new, "UTF8_CHAR") <= _LONGEST_REMEMBERED
+        tokenizer.cache.insert(ragged.keep(new, short), ragged.keep(tokens, short))
+        return tf.tensor_scatter_nd_update(known, tf.where(known == ""), tokens)
 
-    known = tf.cond(tf.size(new) > 0, merged, lambda: known)
+    found = tf.cond(tf.size(new) > 0, merged, lambda: known)
     # Neither signs of bytes nor letters of words are spaces.
-    tokens = tf.gather(tf.strings.split(known, " "), places)
+    tokens = tf.gather(tf.strings.split(found, " "), places)
     return words.with_flat_values(tokens)
 
 
@@ -83,6 +87,8 @@ def _merge_at_once(tokenizer, letters):
         lo w                  low
         low                   is done
 
+    Where merges are in order, a step merges all places of a word's pair.
+
     Args:
         tokenizer: a `keras_hub.tokenizers.BytePairTokenizer`.
         letters: ragged string tensor of shape `(n, None)`.
@@ -108,6 +114,14 @@ def _merge_at_once(tokenizer, letters):
             tf.strings.regex_replace(joined, " +$", ""),
         )
         first, second, rank = (ragged.keep(x, mergeable) for x in (first, second, rank))
+        if getattr(tokenizer, "merges_in_order", False):
+            joins = _apart(rank == tf.reduce_min(rank, 1)[:, None])
+            tokens = tf.where(joins, tf.strings.join([first, second]), first)
+            gone = tf.pad(joins, [[0, 0], [1, 0]])[:, :-1]
+            tokens = ragged.keep_in_matrix(tokens, ~gone).to_tensor("")
+            # The longest row ends in "" again.
+            tokens = tf.pad(tokens, [[0, 0], [0, 1]])
+            return tokens, ragged.keep(numbers, mergeable), done
         at = tf.argmin(rank, 1)[:, None]
         place = tf.range(tf.shape(rank, tf.int64)[1])[None]
         pair = tf.where(place == at, tf.strings.join([first, second]), second)
@@ -122,6 +136,41 @@ def _merge_at_once(tokenizer, letters):
         shapes,
     )
     return done
+
+
+def _apart(chosen):
+    """Choose every other one of places side by side, as of `a a` in `a a a a a`.
+
+    Args:
+        chosen: bool tensor of shape `(n, m)`, whose last column is `False`.
+    """
+    flat = tf.reshape(chosen, [-1])
+    starts = flat & ~tf.concat([[False], flat[:-1]], 0)
+    # Before the first start, no place is chosen.
+    start = tf.concat([[0], tf.where(starts)[:, 0]], 0)
+    since = tf.range(tf.size(flat, tf.int64)) - tf.gather(
+        start, tf.cumsum(tf.cast(starts, tf.int64))
+    )
+    return tf.reshape(flat & (since % 2 == 0), tf.shape(chosen))
+
+
+def are_in_order(merges: Sequence[str]) -> bool:
+    """Tell whether each merge is of tokens that only merges before it make.
+
+    Then what a merge makes is part of later merges only, and all places of one pair
+    are merged before any of another that comes of them. So are merges that were
+    learned.
+
+    Args:
+        merges: list of pairs with a space between them.
+    """
+    last: dict[str, int] = {}
+    pairs = [merge.split(" ") for merge in merges]
+    for rank, pair in enumerate(pairs):
+        last["".join(pair)] = rank
+    return not any(
+        last.get(part, -1) >= rank for rank, pair in enumerate(pairs) for part in pair
+    )
 
 
 def once_traced(
