@@ -5,6 +5,7 @@ the space before a word, as no token of the published vocabulary has a space beh
 letter. Where that is so, a text is merged by its words, which gives the same tokens.
 """
 
+import importlib
 import os
 from typing import Any
 
@@ -14,8 +15,8 @@ import tensorflow as tf
 
 from keras_bertfam import ragged
 from keras_bertfam.autograph import as_written
-from keras_bertfam.tokenizers.merging import merged_words, once_traced
-from keras_bertfam.tokenizers.text_tokenizer import TextTokenizer
+from keras_bertfam.tokenizers.merging import are_in_order, merged_words, once_traced
+from keras_bertfam.tokenizers.text_tokenizer import TextTokenizer, rows_of_ids
 from keras_bertfam.tokenizers.texts import to_utf8, without_nul
 from keras_bertfam.types import Path, TFRagged, TFTensor
 
@@ -37,7 +38,9 @@ class GemmaTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
     Args:
         vocabulary: path of a `vocab.json`, or a dict from tokens to ids, with all
             bytes, `<pad>`, `<eos>`, `<bos>`, `<unk>` and `<mask>`.
-        merges: list of pairs with a space between them, or path of a file of them.
+        merges: list of pairs with a space between them, or path of a file of them, as
+            `save_assets` writes it: what isn't ASCII, and white space in tokens, by
+            escapes, such as `\\u2581 t`.
         **kwargs: `added_tokens` (list of `AddedToken` or str: what is found in texts
             before they are split), and the other arguments of
             `keras_hub.tokenizers.BytePairTokenizer`.
@@ -48,7 +51,8 @@ class GemmaTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         `(None,)`.
 
     Raises:
-        ValueError: for a vocabulary without one of these tokens.
+        ValueError: for a vocabulary without one of these tokens, and a file of merges
+            without escapes.
 
     Example:
 
@@ -89,6 +93,8 @@ class GemmaTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         super().__init__(vocabulary=vocabulary, merges=merges, **kwargs)
 
     def set_vocabulary_and_merges(self, vocabulary: Any, merges: Any) -> None:
+        if isinstance(merges, str | os.PathLike):
+            merges = _read_merges(merges)
         super().set_vocabulary_and_merges(vocabulary, merges)
         if self.vocabulary is None:
             return
@@ -99,22 +105,17 @@ class GemmaTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
                 f"Received one without {lacking}."
             )
         pairs = (str(merge).split(" ") for merge in self.merges)
+        self.merges_in_order = are_in_order(self.merges)
         self._by_words = not any(_crosses_words("".join(pair)) for pair in pairs)
         self._rows = once_traced(self, self._split)
 
     def save_assets(self, dir_path: Path) -> None:
         super().save_assets(dir_path)
         # Tokens may be white space, by which a file of lines would end up in pieces.
-        with open(_merges_file(dir_path), "w", encoding="ascii") as file:
+        path = os.path.join(dir_path, "merges.txt")
+        with open(path, "w", encoding="ascii") as file:
             for merge in self.merges:
                 file.write(merge.encode("unicode_escape").decode() + "\n")
-
-    def load_assets(self, dir_path: Path) -> None:
-        with open(_merges_file(dir_path), encoding="ascii") as file:
-            lines = file.read().split("\n")
-        merges = [line.encode().decode("unicode_escape") for line in lines if line]
-        vocabulary = os.path.join(dir_path, "vocabulary.json")
-        self.set_vocabulary_and_merges(vocabulary, merges)
 
     def clean_texts(self, texts: TFTensor) -> TFTensor:
         """Put `▁` in the place of spaces. Works in a graph."""
@@ -163,17 +164,16 @@ class GemmaTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
 
     def _detokenize_tf(self, inputs: Any) -> TFTensor:
         with tf.device("CPU:0"):
-            is_ragged = isinstance(inputs, tf.RaggedTensor)
-            ids = inputs if is_ragged else tf.ragged.constant(inputs)
-            single = ids.shape.rank == 1
-            ids = tf.cast(ids[None] if single else ids, tf.int32)
-            dense = not isinstance(ids, tf.RaggedTensor)
-            rows = tf.RaggedTensor.from_tensor(ids) if dense else ids
+            rows, single = rows_of_ids(inputs)
             tokens = self.id_to_token_map.lookup(rows.flat_values)
             is_byte = tf.strings.regex_full_match(tokens, _BYTE)
+            # The two digits of `<0x0A>`, of which `A` is 65 and stands for 10.
+            digits = tf.strings.substr(tf.where(is_byte, tokens, BYTES[0]), 3, 2)
+            digits = tf.reshape(tf.io.decode_raw(digits, tf.uint8), [-1, 2])
+            digits = tf.cast(digits, tf.int32)
+            digits -= tf.where(digits < 65, 48, 55)
+            number = 16 * digits[:, 0] + digits[:, 1]
             raw = tf.constant([bytes([number]) for number in range(256)])
-            number = tf.cast(tokens[:, None] == tf.constant(BYTES), tf.int32)
-            number = tf.argmax(number, 1)
             text = tf.strings.regex_replace(tokens, SPACE, " ")
             text = tf.where(is_byte, tf.gather(raw, number), text)
             text = tf.strings.reduce_join(rows.with_flat_values(text), axis=-1)
@@ -181,8 +181,23 @@ class GemmaTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
             return text[0] if single else text
 
 
-def _merges_file(folder):
-    return os.path.join(folder, "merges.txt")
+def _read_merges(path):
+    """Read merges from a file that `save_assets` wrote."""
+    # As KerasHub does: the configuration of a model must not name files to read.
+    if importlib.import_module("keras.src.saving.serialization_lib").in_safe_mode():
+        raise ValueError(
+            "`merges` must be a list in what is loaded with `safe_mode=True`. "
+            f"Received: {path!r}."
+        )
+    try:
+        with open(path, encoding="ascii") as file:
+            lines = file.read().split("\n")
+        return [line.encode().decode("unicode_escape") for line in lines if line]
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            "`merges` must be a list, or the path of a file with escapes for what "
+            f"isn't ASCII, as `save_assets` writes it. Received: {path!r}."
+        ) from error
 
 
 def _crosses_words(token):

@@ -10,7 +10,7 @@ from keras_bertfam import ragged
 from keras_bertfam.tokenizers.learning import SIGNS, SPACES
 from keras_bertfam.tokenizers.merging import merged_words, once_traced
 from keras_bertfam.tokenizers.steps import clean_texts
-from keras_bertfam.tokenizers.text_tokenizer import TextTokenizer
+from keras_bertfam.tokenizers.text_tokenizer import TextTokenizer, rows_of_ids
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Path, TFRagged, TFTensor
 
@@ -92,10 +92,7 @@ class GPTTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
 
     def _detokenize_tf(self, inputs: Any) -> TFTensor:
         with tf.device("CPU:0"):
-            is_ragged = isinstance(inputs, tf.RaggedTensor)
-            ids = inputs if is_ragged else tf.ragged.constant(inputs)
-            single = ids.shape.rank == 1
-            ids = tf.cast(ids[None] if single else ids, tf.int32)
+            ids, single = rows_of_ids(inputs)
             text = tf.strings.reduce_join(self.id_to_token_map.lookup(ids), axis=-1)
             text = tf.strings.strip(tf.strings.regex_replace(text, WORD_END, " "))
             return text[0] if single else text

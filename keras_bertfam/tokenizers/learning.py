@@ -10,6 +10,7 @@ that end with the part. Here only such ends are counted.
 import bisect
 import collections
 import heapq
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
@@ -164,6 +165,32 @@ def _count_ends(words, tokens):
 
 def _frequent(ends, frequency):
     return {end: count for end, count in ends.items() if count >= frequency}
+
+
+def without_rare_characters(
+    counts: Mapping[str, int], limit: int, alphabet: Sequence[str] = ()
+) -> dict[str, int]:
+    """Cut words at characters that aren't among the most frequent ones.
+
+    Of `{"ab": 3, "acb": 1}`, with a limit of 2: `{"ab": 3, "a": 1, "b": 1}`.
+
+    Args:
+        counts: words and how often they occur.
+        limit: int. How many different characters to keep.
+        alphabet: characters that are kept whether or not they are frequent.
+    """
+    frequencies: collections.Counter[str] = collections.Counter()
+    for word, count in counts.items():
+        for character in word:
+            frequencies[character] += count
+    others = sorted({*frequencies} - {*alphabet}, key=lambda c: (-frequencies[c], c))
+    kept = {*alphabet, *others[: max(0, limit - len(alphabet))]}
+    parts: collections.Counter[str] = collections.Counter()
+    for word, count in counts.items():
+        for is_kept, run in itertools.groupby(word, kept.__contains__):
+            if is_kept:
+                parts["".join(run)] += count
+    return dict(parts)
 
 
 Pair = tuple[int, int]

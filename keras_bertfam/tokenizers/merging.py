@@ -4,13 +4,15 @@ KerasHub's loop gives the same result with nine hundred operations, which took a
 of the time to build a dataset's graph. KerasHub's table caches the tokens of words.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from keras_bertfam import ragged
 from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
+
+_LONGEST_REMEMBERED = 64  # characters
 
 
 def merged_words(
@@ -33,13 +35,15 @@ def merged_words(
 
     def merged():
         tokens = _merge(tokenizer, letters_of(new))
-        tokenizer.cache.insert(new, tokens)
-        return tokenizer.cache.lookup(different)
+        # Long "words" are texts without spaces, which seldom come again.
+        short = tf.strings.length(new, "UTF8_CHAR") <= _LONGEST_REMEMBERED
+        tokenizer.cache.insert(ragged.keep(new, short), ragged.keep(tokens, short))
+        return tf.tensor_scatter_nd_update(known, tf.where(known == ""), tokens)
 
-    known = tf.cond(tf.size(new) > 0, merged, lambda: known)
+    found = tf.cond(tf.size(new) > 0, merged, lambda: known)
     # A space can separate tokens: the signs for bytes and the letters of words have no
     # space among them.
-    tokens = tf.gather(tf.strings.split(known, " "), places)
+    tokens = tf.gather(tf.strings.split(found, " "), places)
     return words.with_flat_values(tokens)
 
 
@@ -84,6 +88,8 @@ def _merge_at_once(tokenizer, letters):
         lo w                  low
         low                   is done
 
+    Where merges are in order, a step merges all places of a word's pair.
+
     Args:
         tokenizer: a `keras_hub.tokenizers.BytePairTokenizer`.
         letters: ragged string tensor of shape `(n, None)`.
@@ -109,6 +115,14 @@ def _merge_at_once(tokenizer, letters):
             tf.strings.regex_replace(joined, " +$", ""),
         )
         first, second, rank = (ragged.keep(x, mergeable) for x in (first, second, rank))
+        if getattr(tokenizer, "merges_in_order", False):
+            joins = _apart(rank == tf.reduce_min(rank, 1)[:, None])
+            tokens = tf.where(joins, tf.strings.join([first, second]), first)
+            gone = tf.pad(joins, [[0, 0], [1, 0]])[:, :-1]
+            tokens = ragged.keep_in_matrix(tokens, ~gone).to_tensor("")
+            # The longest row ends in "" again.
+            tokens = tf.pad(tokens, [[0, 0], [0, 1]])
+            return tokens, ragged.keep(numbers, mergeable), done
         at = tf.argmin(rank, 1)[:, None]
         place = tf.range(tf.shape(rank, tf.int64)[1])[None]
         pair = tf.where(place == at, tf.strings.join([first, second]), second)
@@ -123,6 +137,41 @@ def _merge_at_once(tokenizer, letters):
         shapes,
     )
     return done
+
+
+def _apart(chosen):
+    """Choose every other one of places side by side, as of `a a` in `a a a a a`.
+
+    Args:
+        chosen: bool tensor of shape `(n, m)`, whose last column is `False`.
+    """
+    flat = tf.reshape(chosen, [-1])
+    starts = flat & ~tf.concat([[False], flat[:-1]], 0)
+    # Before the first start, no place is chosen.
+    start = tf.concat([[0], tf.where(starts)[:, 0]], 0)
+    since = tf.range(tf.size(flat, tf.int64)) - tf.gather(
+        start, tf.cumsum(tf.cast(starts, tf.int64))
+    )
+    return tf.reshape(flat & (since % 2 == 0), tf.shape(chosen))
+
+
+def are_in_order(merges: Sequence[str]) -> bool:
+    """Tell whether each merge is of tokens that only merges before it make.
+
+    Then what a merge makes is part of later merges only, and all places of one pair
+    are merged before any of another that comes of them. So are merges that were
+    learned.
+
+    Args:
+        merges: list of pairs with a space between them.
+    """
+    last: dict[str, int] = {}
+    pairs = [merge.split(" ") for merge in merges]
+    for rank, pair in enumerate(pairs):
+        last["".join(pair)] = rank
+    return not any(
+        last.get(part, -1) >= rank for rank, pair in enumerate(pairs) for part in pair
+    )
 
 
 def once_traced(

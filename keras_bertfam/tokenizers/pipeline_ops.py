@@ -13,6 +13,7 @@ from keras_bertfam.tokenizers.byte_level import byte_level_rows
 from keras_bertfam.tokenizers.merging import once_traced
 from keras_bertfam.tokenizers.text_tokenizer import (
     TextTokenizer,
+    as_plain,
     rows_between,
     tokenize_by,
 )
@@ -132,24 +133,44 @@ def document_end_id(tokenizer: Tokenizer) -> int:
 def word_start_table(tokenizer: Tokenizer) -> list[bool]:
     """Tell which tokens of the vocabulary start a word, as a list of bools.
 
-    The vocabulary's signs tell: in WordPiece `##` marks tokens that continue a word; in
-    byte-level BPE `Ġ`, and in SentencePiece `▁`, mark tokens that start one. Special
-    tokens start a word.
+    In WordPiece `##` marks tokens that continue a word. In byte-level BPE `Ġ`, and in
+    SentencePiece and byte pairs that fall back to bytes `▁`, mark tokens that start
+    one. Special tokens start a word. Tokenizers of other kinds are told by the sign
+    that their vocabulary has.
+
+    Raises:
+        ValueError: for a vocabulary without the sign of its kind.
     """
     tokens = [""] * tokenizer.vocabulary_size()
     for token in tokenizer.get_vocabulary():
         tokens[tokenizer.token_to_id(token)] = token
     added = (token.content for token in getattr(tokenizer, "added_tokens", ()))
     special = {*tokenizer.special_tokens, DOCUMENT_END, *added}
-    if any(t.startswith("##") for t in tokens):
-        return [not t.startswith("##") for t in tokens]
-    for sign in ("Ġ", "▁"):
-        if any(t.startswith(sign) for t in tokens):
-            return [t.startswith(sign) or t in special for t in tokens]
-    raise ValueError(
-        "`tokenizer` must have a vocabulary that marks words by `##`, `Ġ` or `▁`, for "
-        f"whole words. Received: {type(tokenizer).__name__} without such marks."
-    )
+    signs = _word_signs(tokenizer)
+    sign = next((x for x in signs if any(t.startswith(x) for t in tokens)), None)
+    if sign is None:
+        marks = " or ".join(f"`{each}`" for each in signs)
+        raise ValueError(
+            f"`tokenizer` must have a vocabulary that marks words by {marks}, for "
+            f"whole words. Received: {type(tokenizer).__name__} without such marks."
+        )
+    if sign == "##":
+        return [not t.startswith(sign) for t in tokens]
+    return [t.startswith(sign) or t in special for t in tokens]
+
+
+def _word_signs(tokenizer):
+    """List what may mark words in a vocabulary: tokens of one kind have all signs."""
+    own = getattr(tokenizer, "unmarked", tokenizer)
+    if getattr(own, "falls_back_to_bytes", False):
+        return ("▁",)
+    if is_byte_pair(own):
+        return ("Ġ",)
+    if isinstance(own, keras_hub.tokenizers.WordPieceTokenizer):
+        return ("##",)
+    if isinstance(own, keras_hub.tokenizers.SentencePieceTokenizer):
+        return ("▁",)
+    return ("##", "Ġ", "▁")
 
 
 def is_byte_pair(tokenizer: Tokenizer) -> bool:
@@ -174,5 +195,7 @@ def token_strings(tokenizer: Tokenizer) -> list[str]:
     """
     if is_byte_pair(tokenizer):
         ids = np.arange(tokenizer.vocabulary_size())[:, None]
-        return [str(token) for token in tokenizer.detokenize(ids)]
+        tokens = tokenizer.detokenize(ids)
+        # KerasHub's give strings, and those that have more tokens than its tensors.
+        return as_plain(tokens) if isinstance(tokens, tf.Tensor) else [*tokens]
     return list(tokenizer.get_vocabulary())

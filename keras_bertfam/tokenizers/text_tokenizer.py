@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import keras
 import keras_hub
 import tensorflow as tf
 
@@ -226,6 +227,27 @@ def add_tokens(
 
 def _as_lists(inputs):
     return inputs.numpy().tolist() if hasattr(inputs, "numpy") else inputs
+
+
+def rows_of_ids(inputs: Any) -> tuple[TFRagged, bool]:
+    """Make ragged rows of ids, and tell whether a single row was given.
+
+    Args:
+        inputs: ids of shape `(batch, None)` or `(None,)`: lists, an array, or a dense
+            or ragged tensor of any backend.
+
+    Returns:
+        A tuple of a ragged int32 tensor of shape `(batch, None)`, and a bool.
+    """
+    if not isinstance(inputs, tf.Tensor | tf.RaggedTensor):
+        if keras.ops.is_tensor(inputs):
+            inputs = keras.ops.convert_to_numpy(inputs)
+        inputs = tf.ragged.constant(inputs)
+    ids = tf.cast(inputs, tf.int32)
+    single = ids.shape.rank == 1
+    ids = ids[None] if single else ids
+    is_ragged = isinstance(ids, tf.RaggedTensor)
+    return ids if is_ragged else tf.RaggedTensor.from_tensor(ids), single
 
 
 @as_written

@@ -21,13 +21,14 @@ from keras_bertfam.tokenizers.byte_level import (
     RobertaTokenizer,
 )
 from keras_bertfam.tokenizers.deberta import DebertaTokenizer, DebertaV2Tokenizer
-from keras_bertfam.tokenizers.gemma import BYTES, GemmaTokenizer
+from keras_bertfam.tokenizers.gemma import BYTES, SPACE, GemmaTokenizer
 from keras_bertfam.tokenizers.gpt import WORD_END, GPTTokenizer
 from keras_bertfam.tokenizers.learning import (
     count_words,
     learn_byte_pairs,
     learn_word_pieces,
     split_words,
+    without_rare_characters,
 )
 from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer
 from keras_bertfam.tokenizers.sentence_piece import (
@@ -291,7 +292,8 @@ def train_byte_pair(
     splitter: Any
     limits: dict[str, Any] = {}
     if cls is GemmaTokenizer:
-        alphabet, clean = [], one_line
+        # A corpus without spaces, as a Chinese one, doesn't show their sign.
+        alphabet, clean = [SPACE], one_line
         # Characters have half of the room: rare ones are written in bytes.
         limits["limit_alphabet"] = max(1, (vocabulary_size - len(special)) // 2)
         splitter = splitters.Metaspace(prepend_scheme="never")
@@ -315,6 +317,8 @@ def train_byte_pair(
         counts = recount(
             documents, lambda words: pieces_after_space(words, clean, splitter)
         )
+        if limits:
+            counts = without_rare_characters(counts, limits["limit_alphabet"], alphabet)
     elif word_end is not None:
         # `tokenizers` would number characters with `</w>` in a random order.
         texts = text_parts(read_texts(documents), clean)

@@ -2,7 +2,9 @@
 
 import json
 import random
+import time
 
+import keras
 import pytest
 import tensorflow as tf
 import tokenizers as hugging_face
@@ -53,7 +55,7 @@ def learned(crossing=False):
     return vocabulary, merges[:4] + pairs + merges[4:]
 
 
-def pipeline(vocabulary, merges):
+def pipeline(vocabulary, merges, added=ADDED):
     """As in the files of Gemma 2, with the end that mmBERT's rows have."""
     model = models.BPE(
         vocabulary,
@@ -72,7 +74,7 @@ def pipeline(vocabulary, merges):
         "<bos> $A <eos>", "<bos> $A <eos> $B <eos>", [("<bos>", 2), ("<eos>", 1)]
     )
     made.add_special_tokens(SPECIAL)
-    made.add_tokens([hugging_face.AddedToken(t, normalized=False) for t in ADDED])
+    made.add_tokens([hugging_face.AddedToken(t, normalized=False) for t in added])
     return made
 
 
@@ -149,6 +151,83 @@ def test_learned():
     documents = tf.data.Dataset.from_tensor_slices([f"{many} the the the"] * 3)
     few = train_byte_pair(documents, 281, family="mmbert")
     assert sum(len(token) == 1 for token in few.vocabulary) == 10
+
+
+def test_learned_without_spaces():
+    documents = tf.data.Dataset.from_tensor_slices(["\u4e2d\u6587\u4e2d\u6587"] * 3)
+    tokenizer = train_byte_pair(documents, 270, family="mmbert")
+    assert [*tokenizer.vocabulary][261:264] == ["\u2581", "\u4e2d", "\u6587"]
+    space, known = 261, tokenizer.vocabulary["\u4e2d\u6587"]
+    assert tokenizer(["\u4e2d\u6587 a"]).to_list() == [[known, space, 5 + ord("a")]]
+
+
+def test_characters_of_counted_words():
+    """Rare ones are left out, and don't join what is beside them."""
+    counts = {"ab": 9, "axb": 8, "cc": 7, "yz": 2}
+    tokenizer = train_byte_pair(counts, 269, family="mmbert")
+    tokens = [*tokenizer.vocabulary][261:]
+    # Four of eight are characters; a and b join where they are neighbours.
+    assert tokens[:4] == ["a", "b", "c", "\u2581"]
+    assert tokenizer.merges[:2] == ["\u2581 a", "\u2581a b"]
+    assert not {"x", "y", "z"} & {*"".join(tokens)}
+
+
+def test_merges_of_a_path(tmp_path):
+    vocabulary, merges = learned()
+    tokenizer = GemmaTokenizer(vocabulary, merges)
+    tokenizer.save_assets(str(tmp_path))
+    for path in (tmp_path / "merges.txt", str(tmp_path / "merges.txt")):
+        again = GemmaTokenizer(vocabulary, path)
+        assert again.merges == merges
+    again.load_assets(str(tmp_path))
+    assert (again.merges, again.vocabulary) == (merges, vocabulary)
+    (tmp_path / "merges.txt").write_text("\u2581 t\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="escapes for what isn't ASCII"):
+        GemmaTokenizer(vocabulary, path)
+    config = {"vocabulary": vocabulary, "merges": path}
+    config = {"class_name": "keras_bertfam>GemmaTokenizer", "config": config}
+    with pytest.raises(TypeError, match="`merges` must be a list in what is loaded"):
+        keras.saving.deserialize_keras_object(
+            {**config, "registered_name": "keras_bertfam>GemmaTokenizer"}
+        )
+
+
+def runs(generator, letters, count, length):
+    """Texts without spaces, in which few letters come again and again."""
+    sizes = (generator.randint(1, length) for _ in range(count))
+    return ["".join(generator.choices(letters, k=size)) for size in sizes]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_merges_of_runs(in_order, seed):
+    generator = random.Random(seed)
+    documents = tf.data.Dataset.from_tensor_slices(runs(generator, "aab", 60, 40))
+    trained = train_byte_pair(documents, 300, family="mmbert")
+    merges = [*trained.merges]
+    if not in_order:
+        generator.shuffle(merges)
+    ours = GemmaTokenizer(dict(trained.vocabulary), merges)
+    assert ours.merges_in_order == in_order
+    theirs = pipeline({**trained.vocabulary}, merges, [])
+    texts = runs(generator, "aaab", 100, 30) + ["a" * n for n in range(70)]
+    assert ids(ours, texts) == their_ids(theirs, texts)
+
+
+def test_long_texts_without_spaces(seed):
+    """They take few steps, and aren't remembered."""
+    generator = random.Random(seed)
+    letters = [chr(0x4E00 + number) for number in range(10)]
+    documents = tf.data.Dataset.from_tensor_slices(runs(generator, letters, 60, 200))
+    trained = train_byte_pair(documents, 300, family="mmbert")
+    ours = GemmaTokenizer(dict(trained.vocabulary), trained.merges)
+    texts = ["".join(generator.choices(letters, k=20_000)), "".join(letters), "a" * 65]
+    expected = their_ids(pipeline({**trained.vocabulary}, trained.merges, []), texts)
+    known = len(ours.cache.id2value.export()[0])  # the special tokens
+    start = time.monotonic()
+    assert ours(texts).to_list() == expected
+    # One merge at a step takes half a minute.
+    assert time.monotonic() - start < 10
+    assert len(ours.cache.id2value.export()[0]) == known + 1
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import tokenizers as hugging_face
 
 from keras_bertfam.corpus import python_documentation
-from keras_bertfam.tokenizers.learning import learn_byte_pairs
+from keras_bertfam.tokenizers.learning import learn_byte_pairs, without_rare_characters
 
 
 def learned_by_tokenizers(texts, size, special, **kwargs):
@@ -47,3 +47,12 @@ def test_the_ends_of_words_and_an_alphabet():
     assert "cat</w>" in tokens
     assert learn_byte_pairs({}, 9, ["<unk>"]) == (["<unk>"], [])
     assert learn_byte_pairs({"ab": 1}, 9, []) == (["a", "b"], [])
+
+
+def test_words_without_rare_characters():
+    counts = {"ab": 3, "acb": 1, "c": 2, "dd": 1, "ef": 1}
+    assert without_rare_characters(counts, 2) == {"ab": 3, "a": 1, "b": 1}
+    # Of an alphabet all stay; of equally frequent ones the first.
+    expected = {"ab": 3, "acb": 1, "c": 2, "e": 1}
+    assert without_rare_characters(counts, 5, "ex") == expected
+    assert without_rare_characters(counts, 1, "x") == {}

@@ -6,15 +6,25 @@ import tensorflow as tf
 
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.presets.tokenizer_presets import has_vocabulary
-from keras_bertfam.tokenizers import merging
+from keras_bertfam.tokenizers import (
+    GemmaTokenizer,
+    GPTTokenizer,
+    RobertaTokenizer,
+    merging,
+)
+from keras_bertfam.tokenizers.gemma import BYTES
 from keras_bertfam.tokenizers.pipeline_ops import (
     as_graph_layer,
     token_strings,
     tokenize,
     tokenize_with_masks,
     word_prefix,
+    word_start_table,
 )
+from keras_bertfam.tokenizers.text_tokenizer import add_tokens
 from tests.tiny_masked_lm import SPECIALS
+
+SPECIALS_OF_ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
 
 def byte_pair_tokenizer():
@@ -52,6 +62,69 @@ def test_what_only_byte_level_tokenizers_have():
         "é",
     ]
     assert token_strings(word_piece) == [*SPECIALS, "at", "##m"]
+
+
+GEMMA = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *BYTES, "▁", "a", "▁a", "##"]
+GPT = ["<unk>", "a", "b", "a</w>", "ba</w>"]
+
+
+def numbered(tokens):
+    return {token: number for number, token in enumerate(tokens)}
+
+
+def test_strings_of_byte_pairs_of_characters():
+    gemma = GemmaTokenizer(numbered(GEMMA), ["▁ a"])
+    strings = token_strings(gemma)
+    assert strings[:5] == GEMMA[:5] and strings[-4:] == [" ", "a", " a", "##"]
+    assert strings[5 : 5 + 0x80] == [chr(number) for number in range(0x80)]
+    assert strings[5 + 0x80 : 5 + 0x100] == ["�"] * 0x80
+    gpt = GPTTokenizer(numbered(GPT), ["b a</w>"])
+    assert token_strings(gpt) == ["<unk>", "a", "b", "a", "ba"]
+    for tokenizer in (gemma, gpt):
+        more = token_strings(add_tokens(tokenizer, ["<new>"]))
+        assert more == [*token_strings(tokenizer), "<new>"]
+    roberta = RobertaTokenizer(numbered([*SPECIALS_OF_ROBERTA, "Ġ", "a"]), ["Ġ a"])
+    more = token_strings(add_tokens(roberta, ["<new>"]))
+    assert more == [*SPECIALS_OF_ROBERTA, " ", "a", "<new>"]
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "expected"),
+    [
+        (lambda: GemmaTokenizer(numbered(GEMMA), ["▁ a"]), ["a a", "é"]),
+        (lambda: GPTTokenizer(numbered(GPT), ["b a</w>"]), ["ba", "ba a"]),
+    ],
+)
+def test_ids_of_any_form(tokenizer, expected):
+    tokenizer = tokenizer()
+    is_gemma = isinstance(tokenizer, GemmaTokenizer)
+    rows = [[262, 263], [5 + 0xC3, 5 + 0xA9]] if is_gemma else [[2, 3], [4, 3]]
+    dense = tf.constant(rows)
+    forms = [rows, np.array(rows), dense, tf.cast(dense, tf.int64)]
+    forms += [tf.ragged.constant(rows), keras.ops.convert_to_tensor(rows)]
+    for form in forms:
+        texts = tokenizer.detokenize(form).numpy()
+        assert [text.decode() for text in texts] == expected
+    single = tokenizer.detokenize(dense[0])
+    assert single.numpy().decode() == expected[0]
+    graph = tf.function(tokenizer.detokenize, autograph=False)(dense).numpy()
+    assert [text.decode() for text in graph] == expected
+    assert tokenizer.detokenize([]).numpy() == b""
+
+
+def test_word_starts_by_kind():
+    """A token that begins like another kind's says nothing."""
+    gemma = GemmaTokenizer(numbered([*GEMMA, "Ġ"]), ["▁ a"])
+    table = word_start_table(gemma)
+    assert table == [True] * 5 + [False] * 256 + [True, False, True, False, False]
+    tokens = [*SPECIALS_OF_ROBERTA, "Ġ", "a", "Ġa", "##", "▁"]
+    roberta = RobertaTokenizer(numbered(tokens), ["Ġ a"])
+    special = [True, True, True, False, True]  # <unk> isn't, in KerasHub
+    assert word_start_table(roberta) == [*special, True, False, True, False, False]
+    words = BertTokenizer([*SPECIALS, "Ġ", "▁", "a", "##a"])
+    assert word_start_table(words) == [True] * 8 + [False]
+    with pytest.raises(ValueError, match="marks them by `Ġ`. Received: GPTTokenizer"):
+        word_start_table(GPTTokenizer(numbered([*GPT, "##", "▁"]), ["b a</w>"]))
 
 
 def ids(tokenizer, texts):
