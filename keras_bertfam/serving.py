@@ -1,7 +1,7 @@
 """What a SavedModel is asked: functions of strings, and of rows of ids."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,22 @@ def most_tokens(given: int | None, usual: int, positions: int | None) -> int:
     return most
 
 
+def row_example(rows: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Take an example's rows by name; where they tell no languages, they have none.
+
+    Args:
+        rows: dict of tensors, as a preprocessor makes them.
+        names: the names of what is asked for.
+
+    Returns:
+        Dict of arrays.
+    """
+    # Few preprocessors know languages, but a client's rows may have them.
+    if "language_ids" in names and "language_ids" not in rows:
+        rows = {**rows, "language_ids": np.full_like(rows["token_ids"], -1)}
+    return {name: np.asarray(rows[name]) for name in names}
+
+
 def row_signatures(
     model: Model,
     preprocessor: Any,
@@ -90,6 +106,7 @@ def row_signatures(
     Args:
         model: a task. What its `input_signature()` names is asked for, but for the
             padding mask, which the padding token or padding characters tell.
+            `language_ids` are among it if the backbone has languages.
         preprocessor: its preprocessor.
         rows: dict of tensors, an example.
         name_outputs: from the task's outputs and the padding mask to a dict.
@@ -127,9 +144,8 @@ def row_signatures(
         name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
         for name, spec in specs.items()
     }
-    example = {name: np.asarray(rows[name]) for name in specs}
     name = "character_ids" if by_characters else "token_ids"
-    return {name: Signature(answer, inputs, example)}
+    return {name: Signature(answer, inputs, row_example(rows, specs))}
 
 
 def text_signatures(

@@ -72,7 +72,12 @@ def export_saved_model(
 
     - `serving_default` takes `text`, string `(batch,)`;
     - `token_ids` takes `token_ids`, int32 `(batch, length)`, of which
-      `max_input_tokens` are read.
+      `max_input_tokens` are read, and of a backbone with `num_languages` `language_ids`
+      of that shape, -1 for no language. Positions are counted from 0.
+
+    Texts may have been marked by `layers.mark_languages`: they are read as `fill_mask`
+    reads them, with the languages that the preprocessor knows, and positions that begin
+    anew in a translation.
 
     Outputs of a task with `fill_mask`, for the mask tokens of each row in order
     (`count` is the largest number of them in a row; rows with fewer are filled up
@@ -144,11 +149,11 @@ def export_saved_model(
 
     Those for fine-tuning have the signature `token_ids` too, for rows as their
     preprocessors make them: `token_ids` and, if the backbone tells segments apart,
-    `segment_ids`, int32 `(batch, length)`, with the same outputs. On ELMo it is
-    `character_ids`, int32 `(batch, length, max_characters)`. Those of `TokenClassifier`
-    are by token then; `DependencyParser` takes `word_positions` and `word_mask`, bool,
-    as well, and `RelationClassifier` `word_positions`; rows of `MultipleChoice` are
-    `(batch, choices, length)`;
+    `segment_ids`, and languages, `language_ids`, int32 `(batch, length)`, with the same
+    outputs. On ELMo it is `character_ids`, int32 `(batch, length, max_characters)`.
+    Those of `TokenClassifier` are by token then; `DependencyParser` takes
+    `word_positions` and `word_mask`, bool, as well, and `RelationClassifier`
+    `word_positions`; rows of `MultipleChoice` are `(batch, choices, length)`;
     `SpanQuestionAnswering` takes `span_mask` and `start_mask`, bool, as well, and gives
     `starts`, `ends`, `scores` `(batch, n_best)` and `no_answer`, in tokens.
 
