@@ -1,7 +1,7 @@
 """Signatures of SavedModels: functions of strings, and of rows of ids."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -81,6 +81,22 @@ def most_tokens(given: int | None, usual: int, positions: int | None) -> int:
     return most
 
 
+def row_example(rows: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Take an example's rows by name; where they tell no languages, they have none.
+
+    Args:
+        rows: dict of tensors, as a preprocessor makes them.
+        names: the names of what is asked for.
+
+    Returns:
+        Dict of arrays.
+    """
+    # Few preprocessors know languages, but a client's rows may have them.
+    if "language_ids" in names and "language_ids" not in rows:
+        rows = {**rows, "language_ids": np.full_like(rows["token_ids"], -1)}
+    return {name: np.asarray(rows[name]) for name in names}
+
+
 def row_signatures(
     model: Model,
     preprocessor: Any,
@@ -94,8 +110,9 @@ def row_signatures(
     For a task that reads words by their characters the signature is `character_ids`.
 
     Args:
-        model: a task. The signature has the inputs of its `input_signature()`, except
-            the padding mask, which follows from padding ids.
+        model: a task. The signature has the inputs of its `input_signature()`, such as
+            `language_ids` if the backbone has languages, except the padding mask, which
+            follows from padding ids.
         preprocessor: the task's preprocessor.
         rows: dict of tensors, an example.
         name_outputs: function of the task's outputs and the padding mask to a dict.
@@ -133,9 +150,8 @@ def row_signatures(
         name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
         for name, spec in specs.items()
     }
-    example = {name: np.asarray(rows[name]) for name in specs}
     name = "character_ids" if by_characters else "token_ids"
-    return {name: Signature(answer, inputs, example)}
+    return {name: Signature(answer, inputs, row_example(rows, specs))}
 
 
 def text_signatures(

@@ -72,7 +72,12 @@ def export_saved_model(
 
     - `serving_default` takes `text`, string `(batch,)`;
     - `token_ids` takes `token_ids`, int32 `(batch, length)`; it reads the first
-      `max_input_tokens`.
+      `max_input_tokens`. For a backbone with `num_languages` it also takes
+      `language_ids` of that shape, -1 for no language. Positions count from 0.
+
+    Texts may be marked by `layers.mark_languages`. They are then read as by
+    `fill_mask`: with the languages that the preprocessor knows, and with positions that
+    begin anew in a translation.
 
     A task with `fill_mask` has these outputs for the mask tokens of each row, in order.
     `count` is the largest number of masks in a row; rows with fewer masks are filled up
@@ -145,8 +150,8 @@ def export_saved_model(
     `embeddings`, float32 `(batch, width)`. Texts longer than a row are cut.
 
     Fine-tuning tasks also have the signature `token_ids`, for rows from their
-    preprocessors: `token_ids` and, if the backbone has segments, `segment_ids`, int32
-    `(batch, length)`, with the same outputs. With ELMo it takes `character_ids`, int32
+    preprocessors: `token_ids` and, if the backbone has segments or languages,
+    `segment_ids` or `language_ids`, int32 `(batch, length)`, with the same outputs. With ELMo it takes `character_ids`, int32
     `(batch, length, max_characters)`. Here `TokenClassifier` has outputs for each
     token. `DependencyParser` also takes `word_positions` and `word_mask`, bool;
     `RelationClassifier` also takes `word_positions`. Rows of `MultipleChoice` are

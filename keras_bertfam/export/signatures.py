@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.models.encoder import EncoderBackbone
@@ -12,6 +11,7 @@ from keras_bertfam.serving import (
     Signature,
     most_tokens,
     positions_of,
+    row_example,
     strings,
     without_padding,
 )
@@ -56,11 +56,12 @@ def token_signatures(
     max_input_tokens: int | None = None,
     **options: Any,
 ) -> dict[str, Signature]:
-    """Make the signatures of a function of token ids: from text, and from the ids.
+    """Make the signatures of a function of rows: from text, and from token ids.
 
     Args:
-        function: from int32 `(batch, length)` to a dict of tensors.
-        preprocessor: encodes texts, with a tokenizer.
+        function: from a dict of tensors, as `preprocessor.encode` gives it, to a dict
+            of tensors.
+        preprocessor: what encodes texts, with a tokenizer.
         backbone: the model that reads them.
         max_input_tokens: int or `None`. The length to which rows of ids are cut.
             Defaults to the preprocessor's.
@@ -72,21 +73,24 @@ def token_signatures(
     positions = positions_of(backbone)
     most = most_tokens(max_input_tokens, preprocessor.sequence_length, positions)
     text = [f"A {preprocessor.tokenizer.mask_token} to start with."]
-    token_ids = np.asarray(preprocessor.encode(text)["token_ids"], "int32")
+    told = "language_ids" in backbone.input_signature()
+    names = ["token_ids", *(["language_ids"] if told else [])]
+    example = row_example(preprocessor.encode(text), names)
 
     def from_text(text):
-        return function(preprocessor.encode(text)["token_ids"])
+        return function(preprocessor.encode(text))
 
-    spec = tf.TensorSpec([None, None], tf.int32, name="token_ids")
+    def from_ids(**rows):
+        rows = {name: x[:, :most] for name, x in rows.items()}
+        mask = without_padding(rows["token_ids"], preprocessor.tokenizer)
+        return function({**rows, "padding_mask": mask})
+
+    specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in names}
     return {
         "serving_default": Signature(
             from_text, {"text": strings("text")}, {"text": text}
         ),
-        "token_ids": Signature(
-            lambda token_ids: function(token_ids[:, :most]),
-            {"token_ids": spec},
-            {"token_ids": token_ids},
-        ),
+        "token_ids": Signature(from_ids, specs, example),
     }
 
 
@@ -94,10 +98,9 @@ def token_signatures(
 def _(
     model: EncoderBackbone, preprocessor: Any, **options: Any
 ) -> dict[str, Signature]:
-    def encode(token_ids):
-        mask = without_padding(token_ids, preprocessor.tokenizer)
-        outputs = model({"token_ids": token_ids, "padding_mask": mask}, training=False)
-        return {**outputs, "padding_mask": mask}
+    def encode(rows):
+        outputs = model(rows, training=False)
+        return {**outputs, "padding_mask": rows["padding_mask"]}
 
     return token_signatures(encode, preprocessor, model, **options)
 
@@ -114,19 +117,15 @@ def _(
             f"Received: {top_k}."
         )
 
-    def fill_mask(token_ids):
-        masked = tf.equal(token_ids, tokenizer.mask_token_id)
+    def fill_mask(rows):
+        masked = tf.equal(rows["token_ids"], tokenizer.mask_token_id)
         counts = tf.reduce_sum(tf.cast(masked, tf.int32), axis=1)
         slots = tf.range(tf.maximum(tf.reduce_max(counts), 0))
         order = tf.argsort(tf.cast(masked, tf.int32), 1, "DESCENDING", stable=True)
         positions = tf.gather(order, slots, axis=1)
-        inputs = {
-            "token_ids": token_ids,
-            "padding_mask": without_padding(token_ids, tokenizer),
-            "mask_positions": positions,
-        }
+        logits = model.masked_lm_logits({**rows, "mask_positions": positions})
         # An embedding table may have more rows than there are tokens.
-        logits = model.masked_lm_logits(inputs)[..., : len(tokens)]
+        logits = logits[..., : len(tokens)]
         values, ids = tf.math.top_k(tf.nn.softmax(logits), top_k)
         real = slots < counts[:, None]
         return {

@@ -9,7 +9,7 @@ from keras_bertfam.export.signatures import serving_signatures, token_signatures
 from keras_bertfam.layers.data.streams.word_streams import with_sentence_tokens
 from keras_bertfam.models.families.elmo import ElmoBackbone
 from keras_bertfam.models.features import FeatureBackbone
-from keras_bertfam.serving import Signature, most_tokens, strings, without_padding
+from keras_bertfam.serving import Signature, most_tokens, strings
 from keras_bertfam.tasks.recurrent.bidirectional_lm import BidirectionalLM
 from keras_bertfam.tokenizers.texts import to_utf8
 
@@ -79,10 +79,9 @@ def _(
         states = outputs["sequence_output"]
         return {"words": words, "padding_mask": mask, "sequence_output": states}
 
-    def encode_tokens(token_ids):
-        mask = without_padding(token_ids, tokenizer)
-        outputs = model({"token_ids": token_ids, "padding_mask": mask}, training=False)
-        return {**outputs, "padding_mask": mask}
+    def encode_tokens(rows):
+        outputs = model(rows, training=False)
+        return {**outputs, "padding_mask": rows["padding_mask"]}
 
     if "character_ids" in model.required_inputs:
         return _word_signatures(tokenizer, encode, **options)

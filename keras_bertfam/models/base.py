@@ -244,6 +244,8 @@ class TokenBackbone(
         told = (getattr(self, "num_segments", True), self.max_global_tokens)
         if "segment_ids" in self.input_names and any(told):
             names.append("segment_ids")
+        if "language_ids" in self.input_names and getattr(self, "num_languages", False):
+            names.append("language_ids")
         return row_specs(names)
 
     @checked

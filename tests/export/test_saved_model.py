@@ -12,8 +12,9 @@ from keras import ops
 
 from keras_bertfam.export import export_saved_model
 from keras_bertfam.export.saved_model import WARMUP_FILE
-from keras_bertfam.models import EncoderBackbone
-from keras_bertfam.tasks import MaskedLM
+from keras_bertfam.layers import mark_languages
+from keras_bertfam.models import EncoderBackbone, XlmBackbone
+from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
 from tests.checkout import ROOT
 
 TEXTS = ["the cat [MASK] on the [MASK] .", "a [MASK]", "no mask here"]
@@ -70,10 +71,17 @@ def served(model, tmp_path_factory):
     return path
 
 
+def readable(answers):
+    """Gives the answers of a signature as `CLIENT` prints them."""
+    tokens = np.char.decode(answers["predicted_tokens"].numpy().astype("S"))
+    values = answers["probabilities"].numpy()
+    return {"tokens": tokens.tolist(), "probabilities": values.tolist()}
+
+
 def check_answers(answers, expected):
     """Compares padded answers with those of `fill_mask`, one list for each text."""
     for row, slots in enumerate(expected):
-        for slot in range(2):
+        for slot in range(len(answers["tokens"][row])):
             tokens = answers["tokens"][row][slot]
             probabilities = answers["probabilities"][row][slot]
             if slot < len(slots):
@@ -247,6 +255,39 @@ def test_a_backbone_with_a_tokenizer(model, tmp_path):
         ops.convert_to_numpy(expected["sequence_output"]),
         atol=1e-5,
     )
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend  # TensorFlow reads the preset
+def test_languages_and_translations(model, tmp_path):
+    """Marked prompts are answered as by `fill_mask`, rows of ids by their languages."""
+    keras.utils.set_random_seed(4)
+    backbone = XlmBackbone(17, 1, 2, 16, 24, max_sequence_length=16, num_languages=2)
+    for name in ("language_table", "position_table"):
+        table = getattr(backbone.embeddings, name)
+        table.assign(50 * ops.convert_to_numpy(table))  # so that answers differ by them
+    preprocessor = MaskedLMPreprocessor(
+        model.preprocessor.tokenizer, 16, languages=["en", "is"]
+    )
+    task = MaskedLM(backbone, preprocessor)
+    path = export_saved_model(task, str(tmp_path / "1"), top_k=3)
+    signatures = tf.saved_model.load(path).signatures
+    marked = [
+        mark_languages({"en": "the [MASK] sat"}),
+        mark_languages({"is": "the [MASK] sat"}),
+        mark_languages({"en": "the cat sat", "is": "a [MASK] on the mat"}),
+    ]
+    texts = ["the [MASK] sat", *(text.numpy().decode() for text in marked)]
+    expected = task.fill_mask(texts, top_k=3)
+    answers = signatures["serving_default"](text=tf.constant(texts))
+    rows = preprocessor.encode(texts[:3])
+    names = ("token_ids", "language_ids")
+    by_ids = signatures["token_ids"](**{name: rows[name] for name in names})
+    for received, count in ((answers, 4), (by_ids, 3)):
+        check_answers(readable(received), expected[:count])
+    # The marks matter: of no two languages the answers are the same.
+    sure = answers["probabilities"].numpy()[:3, 0, 0]
+    assert np.abs(np.diff(sure)).min() > 1e-4
 
 
 @pytest.mark.any_backend  # TensorFlow reads the preset

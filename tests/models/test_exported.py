@@ -15,6 +15,7 @@ from tests import tiny_fine_tuning as tiny
 make = tiny.make_backbone
 MODELS = {
     "backbone": lambda: make(activation="gelu"),
+    "xlm": lambda: make("xlm", num_layers=1, num_languages=3),
     "masked_lm": lambda: tasks.MaskedLM(make(activation="gelu", num_layers=1)),
     "pair": lambda: tasks.MaskedLMSentencePair(make(num_layers=1)),
     "span_boundary": lambda: tasks.SpanBoundaryLM(make("spanbert", num_layers=1)),
@@ -46,6 +47,7 @@ def rows(signature, count, length):
             "token_ids": rng.integers(5, 20, shape),
             "padding_mask": place < length - 2,
             "segment_ids": place // 6,
+            "language_ids": place % 4 - 1,
             "span_mask": (place > 1) & (place < length - 2),
             "start_mask": (place > 1) & (place < length - 2),
             "perm_ranks": np.argsort(rng.random(shape), -1),
@@ -126,6 +128,19 @@ def test_inputs_are_called_by_their_keys(kind, tmp_path):
 )
 def test_of_other_models(name, kind, tmp_path):
     check_export(name, kind, tmp_path)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(("count", "asked"), [(3, ["language_ids"]), (0, [])])
+def test_languages_are_inputs_where_there_are_some(count, asked):
+    signature = make("xlm", num_layers=1, num_languages=count).input_signature()
+    assert [*signature] == ["token_ids", "padding_mask", *asked]
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_an_export_with_languages(tmp_path):
+    check_export("xlm", "onnx", tmp_path)
 
 
 @pytest.mark.slow

@@ -347,4 +347,7 @@ class EncoderEmbedding(keras.layers.Layer):
 def _rows_of(table, ids, dtype):
     """Look up rows of a small table, zeros for -1."""
     table = ops.cast(table, dtype)
-    return ops.matmul(ops.one_hot(ids, table.shape[0], dtype=table.dtype), table)
+    # Not `one_hot`: that of ONNX counts -1 from the table's end.
+    numbers = ops.arange(table.shape[0], dtype=ids.dtype)
+    own = ops.equal(ops.expand_dims(ids, -1), numbers)
+    return ops.matmul(ops.cast(own, table.dtype), table)

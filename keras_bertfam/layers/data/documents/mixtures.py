@@ -10,7 +10,11 @@ from keras_bertfam.corpora.permutation import permuted
 from keras_bertfam.layers.data.documents.reading import whole_documents
 from keras_bertfam.layers.data.documents.shares import SamplingLaw
 from keras_bertfam.layers.data.pipelines import PARALLEL
-from keras_bertfam.tokenizers.texts import MixedDocuments, check_documents
+from keras_bertfam.tokenizers.texts import (
+    MixedDocuments,
+    check_documents,
+    without_languages,
+)
 from keras_bertfam.types import TFDataset, TFTensor
 
 _TURNS_AT_ONCE = 1024
@@ -21,7 +25,8 @@ def count_text(documents: TFDataset) -> tuple[int, int]:
     """Count whole documents and their characters, by reading them once."""
 
     def add(counts, pieces):
-        size = tf.reduce_sum(tf.strings.length(pieces, unit="UTF8_CHAR"))
+        texts = without_languages(pieces)
+        size = tf.reduce_sum(tf.strings.length(texts, unit="UTF8_CHAR"))
         return counts + tf.stack([tf.constant(1, tf.int64), tf.cast(size, tf.int64)])
 
     zeros = tf.zeros(2, tf.int64)
