@@ -151,13 +151,13 @@ def export_saved_model(
 
     Fine-tuning tasks also have the signature `token_ids`, for rows from their
     preprocessors: `token_ids` and, if the backbone has segments or languages,
-    `segment_ids` or `language_ids`, int32 `(batch, length)`, with the same outputs. With ELMo it takes `character_ids`, int32
-    `(batch, length, max_characters)`. Here `TokenClassifier` has outputs for each
-    token. `DependencyParser` also takes `word_positions` and `word_mask`, bool;
-    `RelationClassifier` also takes `word_positions`. Rows of `MultipleChoice` are
-    `(batch, choices, length)`. `SpanQuestionAnswering` also takes `span_mask` and
-    `start_mask`, bool, and gives `starts`, `ends`, `scores` `(batch, n_best)` and
-    `no_answer`, in tokens.
+    `segment_ids` or `language_ids`, int32 `(batch, length)`, with the same outputs.
+    With ELMo it takes `character_ids`, int32 `(batch, length, max_characters)`. Here
+    `TokenClassifier` has outputs for each token. `DependencyParser` also takes
+    `word_positions` and `word_mask`, bool; `RelationClassifier` also takes
+    `word_positions`. Rows of `MultipleChoice` are `(batch, choices, length)`.
+    `SpanQuestionAnswering` also takes `span_mask` and `start_mask`, bool, and gives
+    `starts`, `ends`, `scores` `(batch, n_best)` and `no_answer`, in tokens.
 
     Warm-up requests for TensorFlow Serving are in `assets.extra`.
 

@@ -159,7 +159,9 @@ def without_languages(texts: TFTensor) -> TFTensor:
     marked, mark = has_languages(texts), LANGUAGE_MARK
 
     def plain():
-        parts = tf.strings.regex_replace(texts, f"{mark}[^{mark}]*{mark}", "\n\n")
+        first = rf"^(\x00?){mark}[^{mark}]+{mark}"
+        parts = tf.strings.regex_replace(texts, first, r"\1")
+        parts = tf.strings.regex_replace(parts, f"{mark}[^{mark}]*{mark}", "\n\n")
         return tf.where(marked, parts, texts)
 
     return tf.cond(tf.reduce_any(marked), plain, lambda: texts)

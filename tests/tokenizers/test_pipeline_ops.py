@@ -123,7 +123,7 @@ def test_word_starts_by_kind():
     assert word_start_table(roberta) == [*special, True, False, True, False, False]
     words = BertTokenizer([*SPECIALS, "Ġ", "▁", "a", "##a"])
     assert word_start_table(words) == [True] * 8 + [False]
-    with pytest.raises(ValueError, match="marks them by `Ġ`. Received: GPTTokenizer"):
+    with pytest.raises(ValueError, match="words by `Ġ`, for whole words. Rec"):
         word_start_table(GPTTokenizer(numbered([*GPT, "##", "▁"]), ["b a</w>"]))
 
 
@@ -176,3 +176,15 @@ def test_eager_calls_run_the_graph_that_was_traced_once(monkeypatch):
         tokenizer.merges,
     )
     assert (expected[0][0], tokenizer(["at"]).to_list()) == (10, [[20]])
+
+
+def test_word_starts_of_a_published_vocabulary(data_dir):
+    """It has tokens of `#` alone, which continue no word of WordPiece."""
+    files = (data_dir / "tokenizers/roberta" / n for n in ("vocab.json", "merges.txt"))
+    tokenizer = RobertaTokenizer(*map(str, files))
+    tokens = tokenizer.get_vocabulary()
+    assert "##" in tokens
+    table = word_start_table(tokenizer)
+    expected = {t for t in tokens if t.startswith("Ġ")}
+    found = {t for t, starts in zip(tokens, table, strict=True) if starts}
+    assert expected <= found and len(found - expected) < 10

@@ -348,6 +348,6 @@ def _rows_of(table, ids, dtype):
     """Look up rows of a small table, zeros for -1."""
     table = ops.cast(table, dtype)
     # Not `one_hot`: that of ONNX counts -1 from the table's end.
-    numbers = ops.arange(table.shape[0], dtype=ids.dtype)
-    own = ops.equal(ops.expand_dims(ids, -1), numbers)
+    ids = ops.expand_dims(ops.cast(ids, "int32"), -1)
+    own = ops.equal(ids, ops.arange(table.shape[0], dtype="int32"))
     return ops.matmul(ops.cast(own, table.dtype), table)
