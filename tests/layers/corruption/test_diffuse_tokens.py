@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_bertfam.layers.corruption.diffuse_tokens import DiffuseTokens
 
@@ -10,7 +11,8 @@ IDS = np.tile([[2, *range(10, 26), 3, 0, 0]], (8, 1)).astype("int32")
 
 def draw(count, ids=IDS, **kwargs):
     layer = DiffuseTokens(1, unselectable_token_ids=[2, 3], **kwargs)
-    drawn = [layer(ids, seed=[0, k]) for k in range(count)]
+    in_graph = tf.function(lambda seed: layer(ids, seed=seed), autograph=False)
+    drawn = [in_graph(tf.constant([0, k])) for k in range(count)]
     return {name: np.stack([x[name].numpy() for x in drawn]) for name in drawn[0]}
 
 

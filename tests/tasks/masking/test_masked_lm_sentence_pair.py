@@ -257,6 +257,7 @@ def test_head_is_serialisable():
     assert ops.shape(other(np.ones((2, 4), "float32"))) == (2, 3)
 
 
+@pytest.mark.slow
 def test_three_classes(tmp_path):
     """Next, previous or random: StructBERT's objective, from texts to a step."""
     model = tiny.make_model("structural")

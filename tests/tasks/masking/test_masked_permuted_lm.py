@@ -239,6 +239,7 @@ def test_slots_in_random_order():
         assert ((counts - expected) ** 2 / expected).sum() < 13.8  # 1e-3, 2 degrees
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_texts_become_batches(tmp_path):
     documents = tf.data.Dataset.from_tensor_slices(["the cat sat on the mat"] * 40)
