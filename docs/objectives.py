@@ -893,8 +893,8 @@ def xlm() -> Picture:
     to tell what the other lacks. Positions begin anew with the translation, and each
     token has a vector of its language.
     """
-    sides = {"en": "the dog barks at night", "fr": "le chien aboie la nuit"}
-    rows = several_languages(sides, [0.4, 0.4])
+    sides = {"en": "the dog barks", "fr": "le chien aboie"}
+    rows = several_languages(sides, [0.3, 0.3])
     end = Cell("</s>", "special")
     inputs = [cell for row in rows for cell in (end, *row.cells, end)]
     words = [word for text in sides.values() for word in ("", *text.split(), "")]
@@ -930,7 +930,7 @@ def eurobert() -> Picture:
         phase.preprocessor_arguments["mask_selection_rate"]
         for phase in tasks.pretraining_phases("eurobert", total_steps=100)
     ]
-    text = " ".join([TEXT, "and the old wolf runs"])
+    text = "the dog howls at the red moon and it is"
     phases = {f"phase {n + 1}": text for n in range(len(rates))}
     return [
         [
@@ -950,9 +950,7 @@ def mmbert() -> Picture:
     phases = tasks.pretraining_phases("mmbert", total_steps=100)
     rates = [phase.preprocessor_arguments["mask_selection_rate"] for phase in phases]
     sizes = {"English": 1000.0, "French": 100.0, "Faroese": 10.0}
-    text = (
-        "the dog howls at the big red moon and the old wolf runs in the cold night too"
-    )
+    text = "the dog howls at the red moon and it is"
     names = [f"phase {n + 1}" for n in range(len(phases))]
     table = [Row("", cells_of(sizes, "bare"))]
     for name, phase in zip(names, phases, strict=True):

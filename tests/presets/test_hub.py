@@ -112,6 +112,8 @@ def test_every_name_builds_without_a_network(name, hub):
         small |= {"cell_dim": 8, "filters": [[1, 4]]}
     else:
         small |= {"num_heads": 1, "intermediate_dim": 8}
+    if "num_key_value_heads" in preset.size:
+        small["num_key_value_heads"] = None
     if "cutoffs" in preset.size:
         small["cutoffs"] = [4, 8]
     base = EncoderBackbone

@@ -83,7 +83,8 @@ class DenoisingAutoencoder(PretrainingTask):
                 f'`pooling` must be "cls" or "mean". Received: {pooling!r}.'
             )
         check_encoder(backbone)
-        for name in ("disentangled", "convolution", "head_gates"):
+        names = ("disentangled", "convolution", "head_gates", "num_key_value_heads")
+        for name in names:
             if getattr(backbone, name) not in (None, 0):
                 raise ValueError(
                     f"`backbone` must have no `{name}`: the causal decoder shares its "

@@ -129,6 +129,7 @@ def test_folders_of_transformers(family, load_weights, tmp_path):
     # what its releases have for as many distances as positions.
     others = {
         "modernbert": {"max_position_embeddings"},
+        "eurobert": {"max_position_embeddings"},
         "modernbert-decoder": {"max_position_embeddings", "pad_token_id"},
         "neobert": {"max_length"},
         **dict.fromkeys(

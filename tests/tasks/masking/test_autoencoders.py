@@ -15,7 +15,8 @@ IDS = np.array([[2, 9, 8, 7, 6, 5], [2, 4, 5, 6, 3, 0]], "int32")
 ROWS = {"token_ids": np.where(IDS > 7, 1, IDS), "padding_mask": IDS != 0}
 BOTH = ("MaskedAutoencoder", "DenoisingAutoencoder")
 # Without relative positions only, which can't be causal.
-CAUSAL = [name for name in tiny_families.ENCODERS if "Deberta" not in name]
+REFUSED = ("Deberta", "DebertaV2", "EuroBert")
+CAUSAL = [name for name in tiny_families.ENCODERS if name not in REFUSED]
 
 
 def array(x):
@@ -180,6 +181,7 @@ def test_rows_of_a_denoising_autoencoder():
 def test_what_a_denoising_autoencoder_refuses():
     for family, settings, reason in (
         ("DebertaV2", {}, "no `disentangled`"),
+        ("EuroBert", {}, "no `num_key_value_heads`"),
         ("Bert", {"convolution": 3}, "no `convolution`"),
         ("Bert", {"head_gates": {}}, "no `head_gates`"),
     ):
