@@ -58,7 +58,7 @@ def test_a_token_is_predicted_from_its_context_and_place(family):
     contexts[:] = True
     assert np.abs(np.diff(states(), axis=1)).max(-1).min() > 1e-5
     table = model.decoder_positions
-    own = family in ("Albert", "Electra", "ModernBert", "NeoBert")
+    own = family in ("Albert", "Electra", "ModernBert", "NeoBert", "EuroBert")
     assert table == (512 if own else None)
 
 
