@@ -119,13 +119,14 @@ class MaskedLMPreprocessor(MaskingPreprocessor):
         self,
         tokenizer: Tokenizer,
         sequence_length: int = 128,
+        *args: Any,
         languages: Sequence[str] | None = None,
         separators: int | None = None,
         **kwargs: Any,
     ) -> None:
         self.languages = None if languages is None else [*languages]
         self.separators = or_published(tokenizer, separators=separators)["separators"]
-        super().__init__(tokenizer, sequence_length, **kwargs)
+        super().__init__(tokenizer, sequence_length, *args, **kwargs)
 
     def packed_rows(self, packing: str) -> TranslationRows:
         return TranslationRows(
