@@ -386,7 +386,8 @@ def check_key_value_heads(num_heads: int, num_key_value_heads: int | None) -> in
         ValueError: if it doesn't divide `num_heads`.
     """
     count = num_heads if num_key_value_heads is None else num_key_value_heads
-    if count < 1 or num_heads % count:
+    check_number("num_key_value_heads", count, 1)
+    if num_heads % count:
         raise ValueError(
             "`num_key_value_heads` must divide `num_heads`. Received: "
             f"num_key_value_heads={count}, num_heads={num_heads}."

@@ -153,6 +153,7 @@ class MultiHeadAttention(keras.layers.Layer):
         }
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SelfAttention(MultiHeadAttention):
     """Multi-head self-attention with one projection for query, key and value.
