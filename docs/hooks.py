@@ -77,7 +77,7 @@ def is_of_a_paper(page):
 
 @functools.cache
 def objectives():
-    """The script of the pictures. It imports the library, which takes seconds."""
+    """Import the script of the pictures, and the library, which takes seconds."""
     spec = importlib.util.spec_from_file_location("objectives", DOCS / "objectives.py")
     module = sys.modules["objectives"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -126,7 +126,7 @@ def _shown(name):
 
 
 def as_notebook(parts, stem):
-    """A notebook of format 4.5, which Jupyter and Colab open.
+    """Make a notebook of format 4.5, which Jupyter and Colab open.
 
     Its first code cell installs the library; the other cells are the script's.
     """

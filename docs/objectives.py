@@ -134,19 +134,19 @@ def array(x) -> np.ndarray:
 
 
 def cells_of(words, kind: str = "token") -> list[Cell]:
-    """Cells of words, of which masks and special tokens look like such."""
+    """Make cells of words; masks and special tokens look like such."""
     special = {word: "special" for word in SPECIAL} | {"[MASK]": "mask"}
     words = words.split() if isinstance(words, str) else words
     return [Cell(word, special.get(word, kind)) for word in words]
 
 
 def at(count: int, cells: dict[int, Cell]) -> list[Cell]:
-    """A row of gaps but for some cells."""
+    """Make a row of gaps with some cells."""
     return [cells.get(number, GAP) for number in range(count)]
 
 
 def mask(ids, seed: int, span_ids=None, **settings) -> dict[str, np.ndarray]:
-    """What `MaskTokens` makes of a row."""
+    """Mask a row by `MaskTokens`."""
     settings = {"random_token_ids": PLAIN, **settings}
     layer = layers.MaskTokens(len(WORDS), MASK, PAD, [CLS, SEP], **settings)
     made = layer(ids, seed=[0, seed], span_ids=span_ids)
@@ -154,7 +154,7 @@ def mask(ids, seed: int, span_ids=None, **settings) -> dict[str, np.ndarray]:
 
 
 def selected(ids, made) -> tuple[list[Cell], list[Cell]]:
-    """Cells of a masked row, and of the targets below it."""
+    """Make the cells of a masked row, and of the targets below it."""
     cells, targets = cells_of(words_of(made["token_ids"])), {}
     for place in made["mask_positions"][made["mask_weights"] > 0]:
         targets[place] = Cell(WORDS[ids[place]], "target")
@@ -169,19 +169,19 @@ def masked(ids, seed: int, span_ids=None, **settings) -> tuple[list[Cell], list[
 
 
 def below(targets: list[Cell]) -> Arrows:
-    """Arrows to all cells of a row that aren't gaps."""
+    """Draw arrows to all cells of a row that aren't gaps."""
     return Arrows([(n, n) for n, cell in enumerate(targets) if cell.kind != "gap"])
 
 
 def learns(model: str, text: list[Cell], masks: tuple[list[Cell], list[Cell]]) -> Block:
-    """A text, what the model reads in its place, and what it has to tell."""
+    """Show a text, what the model reads in its place, and what it has to tell."""
     inputs, targets = masks
     first = [Row("text", text), Row("input", inputs), Arrows(), Box(model)]
     return [*first, below(targets), Row("target", targets)]
 
 
 def asks(label: str, cells: list[Cell], answer: str) -> Block:
-    """A row, and what is to be said of it."""
+    """Show a row, and what is to be said of it."""
     return [Row(label, cells), FROM_FIRST, Row("target", [Cell(answer, "target")])]
 
 
@@ -190,13 +190,13 @@ def marks(seen) -> list[Cell]:
 
 
 def grid(seen, labels: list[str]) -> Block:
-    """An attention mask: a row for each query, a column for each key."""
+    """Show an attention mask: a row for each query, a column for each key."""
     pairs = zip(labels, array(seen), strict=True)
     return [Row(label, marks(row), slim=True) for label, row in pairs]
 
 
 def side_by_side(**named) -> Block:
-    """Attention masks beside each other, under their names."""
+    """Show attention masks beside each other, under their names."""
     boxes, rows = [], [[] for _ in next(iter(named.values()))]
     for name, seen in named.items():
         first = len(rows[0]) + bool(rows[0])
@@ -207,7 +207,7 @@ def side_by_side(**named) -> Block:
 
 
 def look_up(texts):
-    """Ids of words between spaces, in the graph: what pairs ask of a tokenizer."""
+    """Look up ids of words between spaces, in the graph, as a tokenizer does."""
     keys = tf.lookup.KeyValueTensorInitializer(WORDS, [*range(len(WORDS))])
     table = tf.lookup.StaticHashTable(keys, 1)
     words = tf.strings.split(texts)
@@ -215,7 +215,7 @@ def look_up(texts):
 
 
 def pairs(objective: str, documents: list[str], seed: int):
-    """For each label of a sentence objective the first pair, its ids and segments."""
+    """Find the first pair for each label of a sentence objective: ids and segments."""
     build = PairSegments(look_up, 11, CLS, SEP, objective, short_sequence_rate=0.0,
                          seed=seed)  # fmt: skip
     found = {}
@@ -236,7 +236,7 @@ def segments(ids, numbers) -> list[Cell]:
 
 
 def denoise(objective, text: str, seed: int) -> tuple[list[str], list[str]]:
-    """What an encoder reads and a decoder writes, without padding."""
+    """Give what an encoder reads and a decoder writes, without padding."""
     layer = layers.DenoiseTokens(
         objective,
         sequence_length=16,
@@ -258,7 +258,7 @@ def with_sentinels(words: list[str], kind: str) -> list[Cell]:
 
 
 def window(length: int, size: int, dilation: int = 1, **settings) -> np.ndarray:
-    """Which keys are seen in a window, true where they are."""
+    """Tell which keys are seen in a window."""
     hidden = neighbours_in_rows(length, size, (dilation,), "float32", **settings)
     return array(hidden)[0, 0] == 0
 
@@ -876,7 +876,7 @@ def neobert() -> Picture:
 
 
 def several_languages(texts: dict[str, str], rates: list[float]) -> list[Row]:
-    """Rows of texts with masks, a rate for each."""
+    """Mask texts, each at a rate of its own."""
     rows = []
     for seed, ((name, text), rate) in enumerate(zip(texts.items(), rates, strict=True)):
         words = ["<mask>", *text.split()]
@@ -984,7 +984,7 @@ FONTS = {
 
 
 def widths_of(block: Block) -> list[float]:
-    """How wide the columns of a block are."""
+    """Compute how wide the columns of a block are."""
     widths: list[float] = []
     for band in block:
         for number, cell in enumerate(band.cells if isinstance(band, Row) else []):

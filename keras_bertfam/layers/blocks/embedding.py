@@ -155,10 +155,10 @@ class EncoderEmbedding(keras.layers.Layer):
         segment_ids: int tensor of shape `(batch, length)`; all zero if missing.
         position_ids: int tensor of shape `(batch, length)`, counted from 0;
             `0, 1, 2, ...` if missing.
-        language_ids: int tensor of shape `(batch, length)`, -1 for no language, as
-            it is for all if missing.
         padding_mask: bool tensor of shape `(batch, length)`, false for padding, or
             `None`. Encoders whose config has `disentangled` embed padding as zeros.
+        language_ids: int tensor of shape `(batch, length)`, -1 for no language, as
+            it is for all if missing.
 
     Returns:
         Float tensor of shape `(batch, length, hidden_dim)`.
@@ -267,8 +267,8 @@ class EncoderEmbedding(keras.layers.Layer):
         segment_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         padding_mask: Tensor | None = None,
-        language_ids: Tensor | None = None,
         training: bool | None = None,
+        language_ids: Tensor | None = None,
     ) -> Tensor:
         self._check_length(token_ids)
         x = self.token_embedding(token_ids)
