@@ -6,6 +6,7 @@ import gc
 import importlib.metadata
 import os
 import pathlib
+import sys
 import zlib
 
 import pytest
@@ -116,6 +117,19 @@ def pytest_addoption(parser):
     parser.addoption(
         "--seed", type=int, default=0, help="draw other texts: a test says its seed"
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Forget a file that a missing library skips, as it is half imported.
+
+    A file that imports names of it is skipped like it then.
+    """
+    report = yield
+    if report.skipped and collector.path.suffix == ".py":
+        path = collector.path.relative_to(ROOT).with_suffix("")
+        sys.modules.pop(".".join(path.parts), None)
+    return report
 
 
 def pytest_collection_modifyitems(config, items):

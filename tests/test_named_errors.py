@@ -130,7 +130,7 @@ def test_calls_that_name_what_is_wrong(home, tmp_path):
         with pytest.raises(ValueError, match=message):
             model.generate(inputs, max_length=6)
     for task in (model, make()):
-        with pytest.raises(ValueError, match="`task` must be one to fine-tune"):
+        with pytest.raises(ValueError, match="`task` must be a fine-tuning task"):
             analysis.token_saliency(task, ["a b"])
     dual = tasks.DualEncoder(
         make().backbone, tasks.DualEncoderPreprocessor(tokenizer, 8, 8)

@@ -23,7 +23,7 @@ class Model:
 def theirs(name, vectors, labels=None, guide=None, **kwargs):
     """A loss of `sentence-transformers` of given vectors, as a number."""
     pytest.importorskip("sentence_transformers")
-    import torch
+    torch = pytest.importorskip("torch")
     from sentence_transformers.sentence_transformer import losses
 
     cls = getattr(losses, name)

@@ -5,14 +5,15 @@ import json
 
 import numpy as np
 import pytest
-import torch
-import transformers
 from keras import ops
 
 from keras_bertfam import models, tasks
 from keras_bertfam.tokenizers import BertTokenizer
 from tests.from_transformers import max_difference, randomize
 from tests.tiny_masked_lm import SPECIALS, WORDS
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
 
 CLASSES = {
     "question_encoder": "DPRQuestionEncoder",

@@ -266,7 +266,7 @@ def test_a_task_without_a_preprocessor_has_no_strings(tmp_path):
 
 def test_a_padding_token_inside_a_row_is_a_token_of_its_text():
     class GPT2:
-        pad_token_id = 0
+        start_token_id = pad_token_id = end_token_id = 0
 
     ids = [[[5, 0, 6, 0, 0], [0, 0, 7, 8, 9]], [[0, 0, 0, 0, 0], [1, 0, 0, 0, 0]]]
     found = without_padding(tf.constant(ids), GPT2())

@@ -33,8 +33,7 @@ def test_counts():
 
 def folder_of(path, kind="WithLMHeadModel", **settings):
     """A model of `transformers`, saved."""
-    import transformers
-
+    transformers = pytest.importorskip("transformers")
     config = transformers.XLMConfig(
         vocab_size=50,
         emb_dim=16,
@@ -58,7 +57,7 @@ def rows():
 
 @pytest.mark.parametrize("languages", [3, 1])
 def test_states_and_logits_are_those_of_transformers(languages, tmp_path):
-    import torch
+    torch = pytest.importorskip("torch")
 
     theirs = folder_of(tmp_path, n_langs=languages)
     task = tasks.MaskedLM.from_preset(str(tmp_path))

@@ -39,8 +39,7 @@ def test_counts(family):
 @pytest.fixture(scope="module", params=FAMILIES)
 def folder(request, tmp_path_factory):
     """A masked language model of `transformers`, and a tokenizer beside it."""
-    import transformers
-
+    transformers = pytest.importorskip("transformers")
     cls, title = FAMILIES[request.param]
     path = tmp_path_factory.mktemp(title)
     texts = ["the cat sat on the mat", "le chat dort à l'été"] * 8
@@ -70,8 +69,7 @@ def folder(request, tmp_path_factory):
 
 
 def test_logits_are_those_of_transformers(folder):
-    import torch
-
+    torch = pytest.importorskip("torch")
     family, path, theirs = folder
     task = tasks.MaskedLM.from_preset(str(path))
     assert type(task.backbone) is FAMILIES[family][0]

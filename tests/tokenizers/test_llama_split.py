@@ -127,9 +127,9 @@ def test_words_that_are_tokens_stay_whole_if_asked_for():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"pattern": {"Regex": r"\p{N}|\s+"}}, "`pre_tokenizer` must be of steps"),
-        ({"behavior": "Removed"}, "`pre_tokenizer` must be of steps"),
-        ({"invert": True}, "`pre_tokenizer` must be of steps"),
+        ({"pattern": {"Regex": r"\p{N}|\s+"}}, "`pre_tokenizer` must have steps of"),
+        ({"behavior": "Removed"}, "`pre_tokenizer` must have steps of"),
+        ({"invert": True}, "`pre_tokenizer` must have steps of"),
     ],
 )
 def test_other_patterns(change, message, tmp_path):
@@ -140,5 +140,5 @@ def test_other_patterns(change, message, tmp_path):
     file.write_text(json.dumps(content))
     with pytest.raises(CheckpointError, match=message):
         load_given_tokenizer(str(tmp_path), "eurobert")
-    with pytest.raises(ValueError, match="`normalizer` must be of steps"):
+    with pytest.raises(ValueError, match="`normalizer` must have steps of"):
         RobertaTokenizer(None, None, normalizer=[LLAMA_SPLIT])

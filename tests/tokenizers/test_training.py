@@ -275,7 +275,7 @@ def test_documents_without_a_word(kind):
 def test_vocabulary_sizes(kind):
     least = {"byte pair": 261, "word piece": 5, "unigram": 13}.get(kind, 20)
     for wrong in (least, -1, True, 300.0, "300", None, 10**9):
-        own = f" {least} special .*" if wrong in (least, None, 10**9) else ""
+        own = f"above {least}, .* special .*" if wrong in (least, None, 10**9) else ""
         message = f"`vocabulary_size` must be .*{own}Received: {wrong!r}"
         with pytest.raises(ValueError, match=message):
             KINDS[kind](documents(), wrong)
@@ -297,7 +297,7 @@ def test_arguments_of_sentence_piece(model_type):
             train_sentence_piece(documents(), 200, model_type, **{name: wrong})
     with pytest.raises(ValueError, match="`model_type` .*Received: 'word'"):
         train_sentence_piece(documents(), 200, "word")
-    with pytest.raises(ValueError, match="`vocabulary_size`.* more than the 213"):
+    with pytest.raises(ValueError, match="`vocabulary_size`.* above 213, "):
         train_sentence_piece(documents(), 200, model_type, sentinels=200)
 
 

@@ -6,12 +6,13 @@ import random
 import pytest
 import sentencepiece
 import tensorflow as tf
-import transformers
 
 from keras_bertfam.presets.tokenizer_formats.tokenizer_files import export_tokenizer
 from keras_bertfam.presets.tokenizer_presets import load_given_tokenizer
 from keras_bertfam.tokenizers import train_sentence_piece
 from keras_bertfam.tokenizers.pipeline_ops import tokenize
+
+transformers = pytest.importorskip("transformers")
 
 TEXTS = ["the cat sat on the mat", "le chat dort à l'été", "你好,世界 Ünïcode\u3000x"]
 PARTS = ["a", "the", "cat", " ", "  ", "\n", "é", "e\u0301", "中", "x", ".", ",", "Z"]

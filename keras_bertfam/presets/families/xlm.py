@@ -96,7 +96,7 @@ _PRETRAINING = PretrainingRecipe(
 )
 _ENGLISH = dataclasses.replace(
     _PRETRAINING,
-    source="facebookresearch/XLM, README",
+    source="facebookresearch/XLM, README, 2019",
     warmup_steps=30_000,
     beta_2=0.999,
     epsilon=1e-6,

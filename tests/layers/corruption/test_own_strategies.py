@@ -58,7 +58,7 @@ def test_strategies_are_found_by_the_name_that_they_say():
         ValueError, match=r"one of \[.*'listed_ngrams'.*'words'.*'half'"
     ):
         get_strategy("half")
-    with pytest.raises(ValueError, match="no other strategy.*'words'.*WholeWords"):
+    with pytest.raises(ValueError, match="another strategy.*'words'.*WholeWords"):
 
         class Other(MaskingStrategy):
             name = "words"

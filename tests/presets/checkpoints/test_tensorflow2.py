@@ -6,12 +6,13 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-import torch
-import transformers
 
 from keras_bertfam import models, tasks
 from tests.from_transformers import max_difference, randomize
 from tests.tensorflow1_files import VOCABULARY
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
 
 SIZES = {"vocab_size": len(VOCABULARY), "hidden_size": 12, "num_hidden_layers": 2}
 SIZES |= {"num_attention_heads": 3, "intermediate_size": 16}

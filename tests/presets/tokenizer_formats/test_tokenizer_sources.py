@@ -339,7 +339,7 @@ def test_settings_of_vocab_txt_that_no_tokenizer_here_has(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"normalizer": {"type": "Nmt"}}, "normalizer.* must be of .* Received: 'Nmt'"),
+        ({"normalizer": {"type": "Nmt"}}, "normalizer.* must have .* Received: 'Nmt'"),
         ({"pre_tokenizer": {"type": "Metaspace"}}, "Received: 'Metaspace'"),
         (
             {"pre_tokenizer": {"type": "Digits", "individual_digits": "no"}},

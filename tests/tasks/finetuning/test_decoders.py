@@ -259,7 +259,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="`lm_weight`.*BertBackbone with causal=False"):
         tasks.MultipleChoice(encoder, lm_weight=0.5)
     model = tasks.TextClassifier(backbone, 2)
-    with pytest.raises(ValueError, match="`lm_weight` must be given when"):
+    with pytest.raises(ValueError, match="`lm_weight` must be given to the"):
         model.lm_weight = 0.1
     x = {"token_ids": np.ones((1, 4), int), "sequence_ids": np.ones((1, 4), int)}
     with pytest.raises(ValueError, match="`packed` must be `False` where the last"):

@@ -190,7 +190,7 @@ def test_errors(model):
     small = type(backbone)(9, 1, 2, 16, 24)
     with pytest.raises(ValueError, match="vocabulary_size of `backbone`"):
         DualEncoder(backbone, passage_backbone=small)
-    with pytest.raises(ValueError, match="`projection_dim` must be given when"):
+    with pytest.raises(ValueError, match="`projection_dim` must be given to the"):
         model.projection_dim = 3
     with pytest.raises(ValueError, match="must be those|the last token stands"):
         DualEncoder(XLNetBackbone(21, 1, 2, 16, 24), model.preprocessor)

@@ -221,7 +221,7 @@ def test_others():
     out = as_numpy(half(rows(model)[0]))
     assert out["query"].dtype == "float32"
     np.testing.assert_allclose(np.linalg.norm(out["query"], axis=-1), 1, atol=1e-5)
-    with pytest.raises(ValueError, match="`projection_dim` must be given when"):
+    with pytest.raises(ValueError, match="`projection_dim` must be given to the"):
         model.projection_dim = 3
     lines = []
     model.compile()
