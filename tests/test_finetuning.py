@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from keras_bertfam.cli import finetuning, finetuning_heads
 from keras_bertfam.cli.app import app
 from keras_bertfam.cli.finetuning import load_own
+from keras_bertfam.cli.inputs import check_finetuning
 from keras_bertfam.datasets import load_examples
 from keras_bertfam.datasets.task_data import TASKS, TaskData
 from keras_bertfam.metrics import TaskMetrics, squad_scores
@@ -162,6 +163,21 @@ def test_command_on_a_file_of_ones_own(preset, tmp_path):
         done = CliRunner().invoke(app, arguments[:place] + arguments[place + 2 :])
         assert done.exit_code == 2
         assert message in " ".join(done.output.replace("│", "").split())
+
+
+@pytest.mark.any_backend
+def test_an_output_that_would_replace_the_preset(tmp_path):
+    """All runs but the first would begin with what another run has learned."""
+    preset = tmp_path / "run" / "preset"
+    preset.mkdir(parents=True)
+    (tmp_path / "other").symlink_to(preset)
+    for output in (preset, tmp_path / "run", tmp_path / "other"):
+        with pytest.raises(ValueError, match="`output` must be another folder than"):
+            check_finetuning(str(preset), "sst2", None, str(output))
+    check_finetuning(str(preset), "all-glue", None, str(tmp_path / "run"))
+    (tmp_path / "cola").mkdir()
+    with pytest.raises(ValueError, match="`output` must be another folder than"):
+        check_finetuning(str(tmp_path / "cola"), "all-glue", None, str(tmp_path))
 
 
 def test_data_without_labels(preset, tmp_path):

@@ -6,6 +6,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
+from keras_bertfam import corpora
 from keras_bertfam.cli import building, pretraining
 from keras_bertfam.cli.app import app
 from keras_bertfam.cli.preparing import prepare
@@ -78,6 +79,28 @@ def test_prepare_learns_a_kind_or_takes_a_tokenizer(files):
     )
     code, output = command("prepare", "text.txt", "--output", "out")
     assert code == 2 and "Received: neither" in output
+
+
+@pytest.mark.parametrize(
+    ("options", "exact", "near"),
+    [
+        ([], True, 0.8),
+        (["--keep-duplicates"], False, None),
+        (["--near-duplicates", "0"], True, None),
+        (["--keep-duplicates", "--near-duplicates", "0.5"], False, 0.5),
+    ],
+)
+def test_which_copies_are_kept(files, monkeypatch, options, exact, near):
+    given = {}
+
+    def prepare(*_, **kwargs):
+        given.update(kwargs)
+        raise ValueError("Enough.")
+
+    monkeypatch.setattr(corpora, "prepare", prepare)
+    arguments = ("text.txt", "--output", "out", "--tokenizer", "my own/vocab.txt")
+    assert "Enough." in command("prepare", *arguments, *options)[1]
+    assert (given["exact_duplicates"], given["near_duplicates"]) == (exact, near)
 
 
 @pytest.mark.slow

@@ -51,6 +51,10 @@ def test_pairs_of_a_table(tmp_path):
     assert received[0]["b"] == "the cat, sat" and "a" not in received[0]
     with pytest.raises(ValueError, match="`text` must be a column of .*'text'"):
         answers(model, files=[str(path)])
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"b": "a", "c": "x"}\n{"b": "a", "c": null}\n')
+    with pytest.raises(ValueError, match=r"pairs.jsonl, line 2, column 'c': .* None\."):
+        answers(model, files=[str(path)], columns=["b", "c"])
 
 
 @pytest.mark.slow

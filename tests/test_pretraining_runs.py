@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import pathlib
 import re
 
 import keras
@@ -107,6 +108,7 @@ def test_sizes_that_are_called_by_their_parameters(family, objective):
         ({"preset": "x", "tokenizer": "byte_pair"}, "must be left out: they come from"),
         ({"new_words": 5}, "`new_words` must be left out without a `preset`"),
         ({"new_words": -5}, "`new_words` must be at least 0."),
+        ({"steps_per_epoch": 0}, "`steps_per_epoch` must be at least 1. Received: 0."),
         ({"text_share": 0.0}, "`text_share` must be in (0, 1]. Received: 0.0."),
         ({"text_share": 1.5}, "`text_share` must be in (0, 1]. Received: 1.5."),
         (
@@ -140,6 +142,25 @@ def test_sizes_that_are_called_by_their_parameters(family, objective):
 def test_settings_that_are_wrong(settings, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         PretrainingRun(**settings)
+
+
+def test_a_killed_run_is_known_by_what_its_file_says(text_file, tmp_path):
+    """Tuples, as configs of ModernBERT have, are lists in it."""
+    run = PretrainingRun(
+        (text_file,),
+        str(tmp_path / "out"),
+        family="modernbert",
+        resume=True,
+        backbone_arguments={"attention_window": (0, 128)},
+    )
+    folder = pathlib.Path(inputs.backup_folder(run))
+    folder.mkdir()
+    run.write(folder / "run.yaml")
+    (folder / "backup.npz").write_bytes(b"")
+    inputs.check_run(run)
+    run = run.changed(backbone_arguments={"attention_window": (0, 64)})
+    with pytest.raises(ValueError, match="`backbone_arguments` must be .*128"):
+        inputs.check_run(run)
 
 
 def test_files_by_language(text_file, tmp_path):

@@ -22,7 +22,7 @@ from keras_bertfam.whole_files import write_text
 
 _DELETED = ".deleted-"
 _STEP = re.compile(r"step-(\d{6,})")
-_SMALLER_IS_BETTER = re.compile(r"loss|perplexity|error|(^|_)m[as]e$")
+_SMALLER_IS_BETTER = re.compile(r"loss|perplexity|error|(^|_)r?m[as]e$")
 
 
 @checked
@@ -33,9 +33,10 @@ class PresetCheckpoint(keras.callbacks.Callback):
     complete, those before the last `keep_last` are deleted; presets of earlier runs in
     the same folder are deleted first. `folder/best` is the preset of the epoch with the
     best value of `monitor`. That value is in `folder/best.json`, so that a resumed run
-    replaces the preset only by a better one. A kill at any moment leaves whole presets,
-    as with `save_to_preset`. Presets have no optimizer: use `BackupAndResume` to resume
-    a run.
+    replaces the preset only by a better one. A run that begins with fewer updates than
+    that preset has isn't its run, and replaces it. A kill at any moment leaves whole
+    presets, as with `save_to_preset`. Presets have no optimizer: use `BackupAndResume`
+    to resume a run.
 
     Args:
         folder: path, which is made if it doesn't exist. Use one folder for each run.
@@ -114,6 +115,8 @@ class PresetCheckpoint(keras.callbacks.Callback):
             ):  # a run that was killed in between may have left it
                 shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
         self._since_save = self._steps = 0
+        self._begin: int | None = None  # updates when this run began
+        self._has_best = False
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._steps = 0
@@ -122,6 +125,8 @@ class PresetCheckpoint(keras.callbacks.Callback):
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
         self._skipped = is_skipped(self._model, batch)
+        if self._begin is None:  # what is resumed has been restored by now
+            self._begin = self._update()
 
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
@@ -186,6 +191,7 @@ class PresetCheckpoint(keras.callbacks.Callback):
         if math.isnan(value) or (best is not None and sign * value <= sign * best):
             return
         step = self._update()
+        self._has_best = True
         if not self._save("best"):
             return
         path = os.path.join(self.folder, "best.json")
@@ -193,13 +199,15 @@ class PresetCheckpoint(keras.callbacks.Callback):
         write_text(path, json.dumps(best))
 
     def _best(self):
-        """Read the value of the existing best preset; `None` if there is none."""
+        """Read the value of this run's best preset; `None` if there is none."""
         path = os.path.join(self.folder, "best.json")
         if not os.path.isdir(os.path.join(self.folder, "best")):
             return None
         try:
             best = read_json(path, nan=True)
-            return float(best["value"]) if best["monitor"] == self.monitor else None
+            earlier = self._has_best or best["step"] <= (self._begin or 0)
+            same = earlier and best["monitor"] == self.monitor
+            return float(best["value"]) if same else None
         except FileNotFoundError:
             return None
         except (KeyError, TypeError, ValueError) as error:

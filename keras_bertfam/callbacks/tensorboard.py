@@ -69,9 +69,11 @@ class TensorBoard(keras.callbacks.TensorBoard):
         self._watch = self.model.watch_steps()
         self._is_first = True  # until the first step has been compiled
         self._is_skipped = False
+        self._before_test: Any = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_begin(epoch, logs)
+        self._steps = 0
         self._mark = self._counts()
 
     def on_train_batch_begin(
@@ -93,16 +95,31 @@ class TensorBoard(keras.callbacks.TensorBoard):
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
+        done, self._steps = batch + 1 - self._steps, batch + 1
         if self._is_skipped:
             return
         added = {}
         if self._is_written():
             added = {"learning_rate": self._rate, **self._measured()}
         super().on_train_batch_end(batch, {**(logs or {}), **added})
-        self._done += 1
+        self._done += done
         if self._is_first:
             self._is_first = False
             self._mark = self._counts()
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        super().on_test_begin(logs)
+        if self._is_training():
+            self._before_test = self._counts()
+
+    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
+        super().on_test_end(logs)
+        if self._is_training():  # what validation took isn't counted
+            parts = zip(self._mark, self._counts(), self._before_test, strict=True)
+            self._mark = tuple(mark + now - before for mark, now, before in parts)
+
+    def _is_training(self):
+        return getattr(self, "_mark", None) is not None
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         added = self._measured() if self.update_freq == "epoch" else {}

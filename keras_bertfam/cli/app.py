@@ -332,14 +332,14 @@ def prepare(
         bool, typer.Option("--keep-duplicates", help="Keep all copies of a document.")
     ] = False,
     near_duplicates: Annotated[
-        float,
+        float | None,
         typer.Option(
             min=0,
             max=1,
             help="Leave out a document if it shares this much of its text "
-            "with another. 0 keeps all.",
+            "with another. 0 keeps all. Default: 0.8, or 0 with --keep-duplicates.",
         ),
-    ] = 0.8,
+    ] = None,
     test_set: Annotated[
         list[str] | None,
         typer.Option(
@@ -391,8 +391,8 @@ def prepare(
             family,
             rule or (),
             near_duplicates,
+            keep_duplicates,
             typer.echo,
-            exact_duplicates=not keep_duplicates,
             test_sets=test_set or (),
             test_ngram=test_ngram,
             shards=shards,
@@ -509,7 +509,7 @@ def finetune(
         )
 
 
-_LINES = "Tables, or files with one text a line. Default: standard input."
+_LINES = "Tables, or files of a text a line, if not blank. Default: standard input."
 
 
 @_command()

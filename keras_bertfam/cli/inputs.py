@@ -128,11 +128,20 @@ def check_run(run: PretrainingRun) -> None:
         )
     before = PretrainingRun.read(os.path.join(backup, FILE_NAME), resume=True)
     for name, value in vars(before).items():
-        if value != getattr(run, name):
+        if _as_read(value) != _as_read(getattr(run, name)):
             raise ValueError(
                 f"`{name}` must be {value!r}, as in the killed run whose state is in "
                 f"{backup}. Received: {getattr(run, name)!r}."
             )
+
+
+def _as_read(value):
+    """Give a setting as a file of settings has it: with lists in place of tuples."""
+    if isinstance(value, (list, tuple)):
+        return [_as_read(each) for each in value]
+    if isinstance(value, Mapping):
+        return {name: _as_read(each) for name, each in value.items()}
+    return value
 
 
 def check_vocabulary(run: PretrainingRun) -> None:
@@ -203,6 +212,7 @@ def check_finetuning(
     check_findable(preset)
     if output is not None:
         folders.check_destination(output)
+        _check_apart(preset, output, task)
     if data is not None:
         check_files("data", [data])
     check_something(task, data)
@@ -212,6 +222,18 @@ def check_finetuning(
     check_without_own(task, own)
     if task not in glue.BENCHMARKS:
         get_task(task)
+
+
+def _check_apart(preset, output, task):
+    """Refuse an output that replaces the preset, which every run begins with."""
+    tasks = glue.BENCHMARKS[task].official if task in glue.BENCHMARKS else None
+    written = [output] if tasks is None else [os.path.join(output, t) for t in tasks]
+    source = os.path.join(os.path.realpath(preset), "")
+    if any(source.startswith(os.path.join(os.path.realpath(w), "")) for w in written):
+        raise ValueError(
+            "`output` must be another folder than `preset`, and not one that holds it. "
+            f"Received: output={output!r}, preset={preset!r}."
+        )
 
 
 # Settings that `adapt` sets itself, or has an option for.

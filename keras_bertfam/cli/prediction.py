@@ -23,6 +23,7 @@ from keras_bertfam.presets.checkpoints import formats
 from keras_bertfam.presets.converting.heads import task_name
 from keras_bertfam.presets.names import list_presets
 from keras_bertfam.tasks.generation.prompts import as_texts, stop_ids
+from keras_bertfam.tasks.generation.samplers import NucleusSampler
 from keras_bertfam.types import Model
 
 BATCH = 256
@@ -97,7 +98,7 @@ def predict(
             it is empty, `lines` are read.
         text: names of the columns with the texts, two for pairs. If it is empty, the
             task's usual ones. Lines of files that aren't tables hold JSON objects if
-            there is more than one column.
+            there is more than one column. Blank lines are skipped.
         lines: file object, standard input by default.
 
     Yields:
@@ -157,7 +158,15 @@ def _rows(files, columns, lines):
         yield from _rows_of_lines("standard input", given, columns)
     for path in files:
         if tables.is_file_name(path):
-            yield from tables.read(path, TableRequest(text=columns)).records
+            table = tables.read(path, TableRequest(text=columns))
+            for number, record in enumerate(table.records):
+                if None in (values := [*record.values()]):
+                    raise ValueError(
+                        f"{table.place(number)}, column "
+                        f"{[*record][values.index(None)]!r}: expected a text. "
+                        "Received: None."
+                    )
+                yield record
         else:
             yield from _rows_of_lines(path, decoded_lines(path), columns)
 
@@ -263,7 +272,7 @@ USUAL_LENGTH = 64
 _SAMPLERS = {
     "random": keras_hub.samplers.RandomSampler,
     "top_k": keras_hub.samplers.TopKSampler,
-    "top_p": keras_hub.samplers.TopPSampler,
+    "top_p": NucleusSampler,
 }
 
 

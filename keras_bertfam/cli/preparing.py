@@ -22,7 +22,8 @@ def prepare(
     new_vocabulary: int | None = None,
     family: str | None = None,
     rules: Sequence[str] = (),
-    near_duplicates: float = 0.8,
+    near_duplicates: float | None = None,
+    keep_duplicates: bool = False,
     report: Callable[[str], Any] = print,
     **options: Any,
 ) -> None:
@@ -39,7 +40,8 @@ def prepare(
         rules: names of `RULES`, and arguments of `QualityRules` such as
             `"min_words=20"`.
         near_duplicates: float. The `threshold` of `NearDuplicates`; with 0, near
-            duplicates are kept.
+            duplicates are kept. `None` for 0.8, or 0 with `keep_duplicates`.
+        keep_duplicates: bool. Whether copies of a document are kept.
         report: function that takes a line of text.
         **options: arguments of `corpora.prepare`.
 
@@ -51,6 +53,8 @@ def prepare(
         sources, output, tokenizer, new_vocabulary, options.get("test_sets", ())
     )
     quality = quality_rules(rules)
+    if near_duplicates is None:
+        near_duplicates = 0.0 if keep_duplicates else 0.8
     made: str | Tokenizer | None = tokenizer
     if new_vocabulary is not None:
         run = PretrainingRun(
@@ -72,6 +76,7 @@ def prepare(
         made,
         quality=quality,
         near_duplicates=near_duplicates or None,
+        exact_duplicates=not keep_duplicates,
         report=report,
         **options,
     )

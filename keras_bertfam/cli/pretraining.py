@@ -247,7 +247,9 @@ def train(run: PretrainingRun, model: Model, documents: Documents) -> Model:
 def _fit(run, model, documents, callbacks, verbose):
     def dataset(documents, **kwargs):
         settings = {"packing": run.packing, **run.dataset_arguments, **kwargs}
-        return model.preprocessor.dataset(documents, run.batch_size, **settings)
+        by_tokens = settings.get("tokens_per_batch") is not None
+        rows = None if by_tokens else run.batch_size
+        return model.preprocessor.dataset(documents, rows, **settings)
 
     data = dataset(documents)
     held_out = None

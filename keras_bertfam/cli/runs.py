@@ -206,6 +206,8 @@ class PretrainingRun:
         check_choice("packing", self.packing, (None, *packings))
         least = {"accumulate": 1, "batch_size": 1, "epochs": 1, "sequence_length": 3}
         least |= {"checkpoints": 0, "model_parallel": 1, "new_words": 0, "seed": 0}
+        if self.steps_per_epoch is not None:
+            least["steps_per_epoch"] = 1
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise ValueError(

@@ -311,10 +311,13 @@ def _class_number(task, label):
     names = [str(name) for name in task.label_names or ()]
     if str(label) in names:
         return names.index(str(label))
-    if str(label).isdecimal() and (not names or int(label) < len(names)):
+    # Where classes are named by numbers, as stars are, no other number is a class.
+    numbered = not any(map(_WHOLE.fullmatch, names))
+    if numbered and str(label).isdecimal() and (not names or int(label) < len(names)):
         return int(label)
+    numbers = " or their numbers" if numbered else ""
     raise ValueError(
-        f"A label of {task.name!r} must be one of {names} or their numbers. "
+        f"A label of {task.name!r} must be one of {names}{numbers}. "
         f"Received: {label!r}."
     )
 

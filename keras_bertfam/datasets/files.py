@@ -14,7 +14,7 @@ from keras_bertfam import parsing
 from keras_bertfam.metrics.squad import right_texts
 from keras_bertfam.parsing import parse_json
 from keras_bertfam.text_files.reading import opened
-from keras_bertfam.text_files.sources import source_of
+from keras_bertfam.text_files.sources import source_of, suffix_of
 from keras_bertfam.types import Config, Path
 
 ANY = object  # the form of values that aren't read here
@@ -167,7 +167,8 @@ def read_records(
 
     Yields:
         Tuples of the number of the line in which values begin, and the list of values.
-        Blank lines are left out.
+        Blank lines are left out, and so is white space before a value, unless
+        quotation marks don't enclose values or the delimiter is a tab.
 
     Raises:
         ValueError: for a value that begins with a quotation mark but doesn't end with
@@ -182,6 +183,7 @@ def read_records(
             decoded_lines(path),
             delimiter=delimiter,
             quoting=csv.QUOTE_MINIMAL if quoting else csv.QUOTE_NONE,
+            skipinitialspace=quoting and delimiter != "\t",
             strict=True,
         )
         for values in reader:
@@ -270,7 +272,7 @@ def read_squad(path: Path) -> list[dict[str, Any]]:
 def _is_flat(path):
     """Tell whether a file of questions has one object for each question."""
     first = next(filter(str.strip, read_lines(path)), "").lstrip()
-    return first.startswith("[") or str(path).endswith((".jsonl", ".ndjson"))
+    return first.startswith("[") or suffix_of(path) in (".jsonl", ".ndjson")
 
 
 def _flat_question(place, record):
@@ -310,7 +312,7 @@ def read_conll(
     Raises:
         ValueError: for a line with too few columns, or, without a `header`, too many.
     """
-    universal = str(path).endswith(".conllu") or header[:1] == ("id",)
+    universal = suffix_of(path) == ".conllu" or header[:1] == ("id",)
     exact = not header
     sentences: list[dict[str, list[str]]] = []
     words: list[list[str]] = []

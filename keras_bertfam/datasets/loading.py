@@ -14,6 +14,7 @@ from keras_bertfam.datasets.own_tables import load_table, question_records
 from keras_bertfam.datasets.tables import TableRequest
 from keras_bertfam.datasets.task_data import TASKS, TaskData, get_task
 from keras_bertfam.layers import read_documents
+from keras_bertfam.text_files.sources import suffix_of
 from keras_bertfam.types import Path
 
 _SHOWN = 8  # how many classes the printed line names
@@ -380,9 +381,9 @@ def _read(task, path, broken):
         return question_records(tables.read(path, request), request)
     if task.kind == "text_to_text" and tables.is_column_file(path):
         return tables.read(path, TableRequest(task.columns, task.label)).records
-    if task.kind == "multiple_choice" and str(path).endswith(".csv"):
+    if task.kind == "multiple_choice" and suffix_of(path) == ".csv":
         return files.read_csv(path)
-    json = task.json_lines or str(path).endswith((".json", ".jsonl"))
+    json = task.json_lines or suffix_of(path) in (".json", ".jsonl")
     if json or task.kind in ("multiple_choice", "relations"):
         return files.read_json(path)
     if task.kind in ("tagging", "parsing"):

@@ -12,6 +12,7 @@ from keras_bertfam import parsing
 from keras_bertfam.datasets import files
 from keras_bertfam.datasets.files import ANY, check_form
 from keras_bertfam.layers.data.pairs.questions import answer_pattern
+from keras_bertfam.text_files.sources import suffix_of
 from keras_bertfam.types import Config, Path
 
 _LINE = {"question": str, "answer?": [str]}
@@ -78,7 +79,6 @@ _STRING = r"""(?:'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")"""
 # Matches a list of strings, without anything nested or computed.
 _LIST = re.compile(rf"\[\s*(?:{_STRING}\s*(?:,\s*{_STRING}\s*)*+(?:,\s*)?)?\]", re.S)
 _LONGEST = 1_000_000  # characters of such a list
-_PACKED = (".gz", ".zst")
 
 
 def read(path: Path) -> list[Config]:
@@ -102,12 +102,10 @@ def read(path: Path) -> list[Config]:
     Raises:
         ValueError: for a file of another format, an unknown key, and where that is.
     """
-    name = os.fspath(path)
-    for ending in _PACKED:
-        name = name.removesuffix(ending)
-    if name.endswith((".jsonl", ".ndjson")):
+    suffix = suffix_of(path)
+    if suffix in (".jsonl", ".ndjson"):
         return _orqa_questions(path)
-    if name.endswith(".json"):
+    if suffix == ".json":
         return [*map(_trivia_question, trivia_data(path))]
     return [*_dpr_questions(path)]
 

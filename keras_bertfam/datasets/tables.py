@@ -11,6 +11,7 @@ from typing import Any
 
 from keras_bertfam.datasets import files
 from keras_bertfam.text_files.parquet import open_parquet, read_columns
+from keras_bertfam.text_files.sources import suffix_of
 from keras_bertfam.types import Path
 
 
@@ -107,20 +108,20 @@ SUFFIXES = (*_DELIMITERS, *_JSON, *_PARQUET, *_CONLL)
 
 def is_file_name(name: str) -> bool:
     """Tell whether a name has one of the suffixes that are read here."""
-    return _suffix(name) in SUFFIXES
+    return suffix_of(name) in SUFFIXES
 
 
 def is_column_file(path: Path) -> bool:
     """Tell whether a file has columns, by its suffix: text or Parquet, not JSON."""
-    return _suffix(path) in (*_DELIMITERS, *_PARQUET)
+    return suffix_of(path) in (*_DELIMITERS, *_PARQUET)
 
 
 def label_of_conll(source: Any) -> str | None:
     """Name the column of labels of CoNLL files; `None` for other sources."""
     first = source[0] if isinstance(source, (list, tuple)) and source else source
-    if not isinstance(first, (str, os.PathLike)) or _suffix(first) not in _CONLL:
+    if not isinstance(first, (str, os.PathLike)) or suffix_of(first) not in _CONLL:
         return None
-    return "upos" if _suffix(first) == ".conllu" else "tags"
+    return "upos" if suffix_of(first) == ".conllu" else "tags"
 
 
 def read(source: Any, request: TableRequest) -> Table:
@@ -187,12 +188,8 @@ def _reader_of_objects(source):
     return None
 
 
-def _suffix(path: Path) -> str:
-    return os.path.splitext(path)[1].lower()
-
-
 def _read_file(path, request):
-    suffix = _suffix(path)
+    suffix = suffix_of(path)
     if not os.path.isfile(path):
         kind = "a folder" if os.path.isdir(path) else "nothing that is there"
         raise FileNotFoundError(
@@ -231,7 +228,7 @@ def _joined(tables):
 def _read_delimited(path, request):
     records, lines = [], []
     delimiter = request.delimiter or _delimiter(path, request)
-    if request.delimiter is None and delimiter != _DELIMITERS[_suffix(path)][0]:
+    if request.delimiter is None and delimiter != _DELIMITERS[suffix_of(path)][0]:
         request.delimiters.add(delimiter)
     read = files.read_records(path, delimiter, request.quoting)
     with contextlib.closing(read) as located:
@@ -259,7 +256,7 @@ def _delimiter(path, request):
     first = next((line for line in files.read_lines(path) if line.strip()), "")
     first = first.split("\r")[0]  # reading the file will report what is wrong
     found = {
-        d: next(csv.reader([first], delimiter=d)) for d in _DELIMITERS[_suffix(path)]
+        d: next(csv.reader([first], delimiter=d)) for d in _DELIMITERS[suffix_of(path)]
     }
     for delimiter, names in found.items():
         if len(names) == len(request.header):
@@ -287,7 +284,7 @@ def _read_json(path, request):
 
 
 def _read_conll(path, request):
-    header = request.header or (_CONLL_U if _suffix(path) == ".conllu" else ())
+    header = request.header or (_CONLL_U if suffix_of(path) == ".conllu" else ())
     begins: list[int] = []
     records = files.read_conll(path, header, begins)
     if records:
@@ -341,6 +338,15 @@ def _read_dataset(dataset, request):
         records = [
             {name: record.get(name) for name in request.columns} for record in records
         ]
-    return Table(
-        "the Dataset", decoded(records), lambda k: f"the Dataset, row {k}", label_names
-    )
+    records = decoded(records)
+    for record in records if label_names else ():
+        record[request.label] = _named(record[request.label], label_names)
+    return Table("the Dataset", records, lambda k: f"the Dataset, row {k}", label_names)
+
+
+def _named(label, names):
+    """Give the names of classes, which a `ClassLabel` holds as numbers."""
+    if isinstance(label, list):
+        return [_named(each, names) for each in label]
+    known = isinstance(label, int) and 0 <= label < len(names)
+    return names[label] if known else label

@@ -213,7 +213,7 @@ def export_saved_model(
     options = {
         "top_k": top_k,
         "max_length": max_length,
-        "sampler": sampler if sampler is None else as_sampler(sampler, given),
+        "sampler": _checked_sampler(sampler, given),
         "stop_token_ids": stop_token_ids,
         "settings": settings,
         "max_input_tokens": max_input_tokens,
@@ -232,6 +232,15 @@ def export_saved_model(
             model.save_to_preset(preset)
             _export_in_tensorflow(preset, path, options)
     return path
+
+
+def _checked_sampler(sampler, settings):
+    """Check a sampler; a name stays one, as its numbers are those of the task."""
+    if sampler is None:
+        return None
+    by_name = isinstance(sampler, str)
+    found = as_sampler(sampler, None if by_name else settings)
+    return sampler if by_name else found
 
 
 def _with_defaults(model, max_length, sampler, settings):

@@ -154,10 +154,12 @@ def _in_order(task, model, outputs):
     names = getattr(model, "label_names", None)
     if task.kind not in _OF_CLASSES or names is None or not task.label_names:
         return outputs
-    known = {name.casefold(): k for k, name in enumerate(task.label_names)}
-    if known.keys() != {name.casefold() for name in names}:
+    theirs, ours = [*names], [*task.label_names]
+    if sorted(theirs) != sorted(ours):  # in upper and lower case
+        theirs, ours = ([name.casefold() for name in each] for each in (theirs, ours))
+    if sorted(theirs) != sorted(ours) or len({*ours}) < len(ours):
         raise ValueError(
             f"The model's `label_names` must be those of {task.name!r}, "
             f"{list(task.label_names)}, in any order. Received: {names}."
         )
-    return outputs[:, np.argsort([known[name.casefold()] for name in names])]
+    return outputs[:, [theirs.index(name) for name in ours]]

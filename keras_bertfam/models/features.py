@@ -71,6 +71,7 @@ class FeatureBackbone(TokenBackbone):
         self.dropout = dropout
         for name in ("initializer_range", "truncated_initializer", "vocabulary_size"):
             setattr(self, name, getattr(backbone, name))
+        self.layer_norm_epsilon = getattr(backbone, "layer_norm_epsilon", None)
         self.input_names = backbone.input_names
         self.required_inputs = backbone.required_inputs
         self.hidden_dim = 2 * lstm_dim if lstm_dim else backbone.hidden_dim
@@ -99,6 +100,10 @@ class FeatureBackbone(TokenBackbone):
         if self.lstm is not None:
             self.lstm.build((None, None, self.backbone.hidden_dim))
         self.built = True
+        self._finish_made_layers()
+
+    def _parts(self):
+        return self.backbone._parts()
 
     def check_inputs(self, inputs: dict[str, Any]) -> None:
         self.backbone.check_inputs(inputs)

@@ -14,15 +14,15 @@ from keras_bertfam.types import Mixin, Tensor
 
 # Endings of the names of biases and normalisation weights. With TensorFlow, a
 # variable's name begins with its layer's name and ends with its device.
-_NO_DECAY = r"(bias|gamma|beta|scale)(/replica_\d+)?(:\d+)?$"
+_NO_DECAY = r"(bias(es)?|gamma|beta|scale)(/replica_\d+)?(:\d+)?$"
 
 
 def exclude_norms_and_biases(optimizer: keras.optimizers.Optimizer) -> None:
     """Switch weight decay off for biases and normalisation weights.
 
-    They are recognised by the ends of the variables' own names (`bias`, `gamma`,
-    `beta`, `scale`). A layer's name, such as "LayerNorm", isn't part of a variable's
-    name.
+    They are recognised by the ends of the variables' own names (`bias`, `biases`,
+    `gamma`, `beta`, `scale`). A layer's name, such as "LayerNorm", isn't part of a
+    variable's name.
 
     Args:
         optimizer: A `keras.optimizers.Optimizer` that isn't built yet, or a
@@ -58,7 +58,7 @@ def inner(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
 
 
 class FusedUpdate(Mixin):
-    """Mixin of Adams whose update takes one kernel under PyTorch.
+    """Mixin of Adams whose update takes one kernel under PyTorch, and trains 16 bits.
 
     Keras's update goes over each variable a dozen times, which took a fifth of a
     pre-training step on a CPU. The other backends' compilers merge these passes.
@@ -123,6 +123,30 @@ class FusedUpdate(Mixin):
         # Keras adds epsilon to the root of the raw moment.
         corrected = (1 - self.beta_2 ** (updates + 1)) ** 0.5
         return float(updates), self.epsilon / corrected
+
+    def update_step(
+        self, gradient: Tensor, variable: Any, learning_rate: Tensor
+    ) -> None:
+        """Update a variable; in 16 bits by float32, as .999 would be rounded to 1."""
+        dtype = keras.backend.standardize_dtype(variable.dtype)
+        if dtype not in ("bfloat16", "float16") or self.amsgrad:
+            super().update_step(gradient, variable, learning_rate)
+            return
+        index = self._get_variable_index(variable)
+        moments = self._momentums[index], self._velocities[index]
+        m, v, old, new = (
+            ops.cast(x, "float32") for x in (*moments, variable, gradient)
+        )
+        count = ops.cast(self.iterations + 1, "float32")
+        # Never in place: under PyTorch that would change the rate of other variables.
+        m = m + (new - m) * (1 - self.beta_1)
+        v = v + (ops.square(new) - v) * (1 - self.beta_2)
+        root = ops.sqrt(1 - ops.power(self.beta_2, count))
+        rate = ops.cast(learning_rate, "float32") * root
+        rate = rate / (1 - ops.power(self.beta_1, count))
+        new = old - rate * m / (ops.sqrt(v) + self.epsilon)
+        for each, value in zip((*moments, variable), (m, v, new), strict=True):
+            self.assign(each, ops.cast(value, dtype))
 
     def _scale_and_decay(self, variable: Any) -> tuple[float, float]:
         """Give the factor of a variable's rate, and its weight decay in the update.
@@ -223,30 +247,6 @@ class AdamW(FusedUpdate, SettableRate, keras.optimizers.AdamW):
     optimizer.learning_rate = 1e-5
     ```
     """
-
-    def update_step(
-        self, gradient: Tensor, variable: Any, learning_rate: Tensor
-    ) -> None:
-        dtype = keras.backend.standardize_dtype(variable.dtype)
-        if dtype not in ("bfloat16", "float16") or self.amsgrad:
-            super().update_step(gradient, variable, learning_rate)
-            return
-        # In bfloat16 .999 is rounded to 1, and Keras's step would be 0.
-        index = self._get_variable_index(variable)
-        moments = self._momentums[index], self._velocities[index]
-        m, v, old, new = (
-            ops.cast(x, "float32") for x in (*moments, variable, gradient)
-        )
-        count = ops.cast(self.iterations + 1, "float32")
-        # Never in place: under PyTorch that would change the rate of other variables.
-        m = m + (new - m) * (1 - self.beta_1)
-        v = v + (ops.square(new) - v) * (1 - self.beta_2)
-        root = ops.sqrt(1 - ops.power(self.beta_2, count))
-        rate = ops.cast(learning_rate, "float32") * root
-        rate = rate / (1 - ops.power(self.beta_1, count))
-        new = old - rate * m / (ops.sqrt(v) + self.epsilon)
-        for each, value in zip((*moments, variable), (m, v, new), strict=True):
-            self.assign(each, ops.cast(value, dtype))
 
 
 @contextlib.contextmanager

@@ -87,13 +87,14 @@ class LayerwiseAdamW(FusedUpdate, SettableRate, keras.optimizers.Adam):
         # Keras's own optimizers find their slots by this method. A subclass has no
         # public way to the number of a variable.
         scale, weight_decay = self._rates[self._get_variable_index(variable)]
-        rate = ops.cast(learning_rate, variable.dtype)
+        rate = ops.cast(learning_rate, "float32")
         if self.scale_gradients:
             gradient = gradient * scale
         else:
             rate = rate * scale
         if weight_decay:
-            self.assign_sub(variable, ops.multiply(variable, rate * weight_decay))
+            share = ops.cast(rate * weight_decay, variable.dtype)
+            self.assign_sub(variable, ops.multiply(variable, share))
         super().update_step(gradient, variable, rate)
 
     def get_config(self) -> Config:
@@ -128,7 +129,7 @@ def layerwise_scales(
         Dict from paths of the backbone's trained variables to floats.
 
     Raises:
-        ValueError: for a `decay` out of its range.
+        ValueError: for a `decay` out of its range, or a backbone without such layers.
 
     Example:
 
@@ -140,7 +141,13 @@ def layerwise_scales(
     """
     if not 0 < decay <= 1:
         raise ValueError(f"`decay` must be in (0, 1]. Received: {decay}.")
-    embeddings, blocks = model.backbone._parts()
+    parts = model.backbone._parts()
+    if parts is None:
+        raise ValueError(
+            "`model` must have a backbone whose layers have rates of their own. "
+            f"Received: {type(model).__name__} with {type(model.backbone).__name__}."
+        )
+    embeddings, blocks = parts
     scales = {}
     if scale_embeddings:
         bottom = decay ** (len(blocks) + offset)

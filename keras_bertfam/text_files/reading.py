@@ -11,7 +11,12 @@ from typing import Any
 
 from keras_bertfam.parsing import parse_json
 from keras_bertfam.text_files.parquet import check_column, parquet_values
-from keras_bertfam.text_files.sources import Part, Reading, Source
+from keras_bertfam.text_files.sources import (
+    Part,
+    Reading,
+    Source,
+    compression_of,
+)
 
 # The beginning of a piece that continues a document's piece before: a zero byte, which
 # tokenizers drop or take for a space.
@@ -326,10 +331,11 @@ _COMPRESSED = 1 << 16
 @contextlib.contextmanager
 def opened(source: Source) -> Iterator[Any]:
     """Open a file to read its decompressed bytes."""
-    if source.name.endswith(".gz"):
+    compression = compression_of(source.name)
+    if compression == ".gz":
         with gzip.open(source.name) as file:
             yield file
-    elif source.name.endswith(".zst"):
+    elif compression == ".zst":
         try:
             import zstandard
         except ImportError as error:

@@ -52,6 +52,22 @@ class Reading:
         return len(text.encode(self.encoding)) - len(mark)
 
 
+def compression_of(path: Path) -> str:
+    """Give the suffix of a compressed file, in lower case; `""` for others."""
+    suffix = os.path.splitext(path)[1].lower()
+    return suffix if suffix in COMPRESSED else ""
+
+
+def suffix_of(path: Path) -> str:
+    """Give the suffix that tells the format of a file, in lower case.
+
+    It is `".csv"` for `"a.csv"`, `"A.CSV"` and `"a.csv.gz"`.
+    """
+    name = os.fspath(path)
+    name = name[: len(name) - len(compression_of(name))]
+    return os.path.splitext(name)[1].lower()
+
+
 @dataclasses.dataclass(frozen=True)
 class Source:
     """A file or a dataset.
@@ -71,7 +87,7 @@ class Source:
     @property
     def compressed(self) -> bool:
         """bool: whether the file is compressed, and so readable only from the start."""
-        return self.name.endswith(COMPRESSED)
+        return compression_of(self.name) != ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +125,8 @@ def find_files(names: Path | Iterable[Path], argument: str) -> list[Source]:
         argument: the argument's name for the error.
 
     Returns:
-        A list of `Source`, sorted by name, each once even if patterns overlap.
+        A list of `Source`, sorted by name. Each file is there once, even if patterns
+        overlap, or if it has several names.
 
     Raises:
         FileNotFoundError: if there is no file, or one is missing.
@@ -127,7 +144,10 @@ def find_files(names: Path | Iterable[Path], argument: str) -> list[Source]:
             f"`{argument}` must name existing files, by paths or patterns. "
             f"Received: {received}."
         )
-    return [source_of(path) for path in paths]
+    files: dict[str, str] = {}
+    for path in paths:
+        files.setdefault(os.path.realpath(path), path)
+    return [source_of(path) for path in files.values()]
 
 
 def _paths(path_or_pattern):
@@ -138,9 +158,6 @@ def _paths(path_or_pattern):
 
 def source_of(path: str) -> Source:
     """Describe a file as it is now, with its size and the time of its last change."""
-    stem, extension = os.path.splitext(path)
-    if extension in COMPRESSED:
-        extension = os.path.splitext(stem)[1]
     status = os.stat(path)
-    kind = _FORMATS.get(extension, "text")
+    kind = _FORMATS.get(suffix_of(path), "text")
     return Source(path, kind, status.st_size, str(status.st_mtime_ns))

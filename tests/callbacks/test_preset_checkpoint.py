@@ -74,6 +74,18 @@ def test_a_new_run_replaces_the_old_ones_presets_one_by_one(tmp_path):
 
 
 @pytest.mark.any_backend
+def test_the_best_one_of_another_run_is_replaced(tmp_path):
+    run(tmp_path, [0.5, 0.7], batches=3)
+    model = run(tmp_path, [2.0, 3.0])  # of other data, say
+    assert model.read(tmp_path / "best") == 2
+    # A killed run goes on after 4 updates.
+    resumed = Saved()
+    resumed.optimizer.iterations.assign(4)
+    run(tmp_path, [2.5, 1.0], 2, model=resumed)
+    assert json.loads((tmp_path / "best.json").read_text())["step"] == 8
+
+
+@pytest.mark.any_backend
 def test_every_so_many_batches_and_another_direction(tmp_path):
     run(tmp_path, [0.1, 0.3, 0.2], save_freq=4, keep_last=None, batches=3)
     assert names(tmp_path)[2:] == ["step-000004", "step-000008"]
@@ -84,6 +96,16 @@ def test_every_so_many_batches_and_another_direction(tmp_path):
     assert model.read(tmp_path / "max" / "best") == 4
     run(tmp_path / "none", [0.1], monitor=None)
     assert names(tmp_path / "none") == ["step-000002"]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("monitor", "mode"),
+    [(name, "min") for name in ("val_loss", "rmse", "val_rmse", "mae", "val_mse")]
+    + [(name, "max") for name in ("val_accuracy", "f1", "spearman", "val_rouge_l")],
+)
+def test_the_direction_of_each_measure(monitor, mode, tmp_path):
+    assert callbacks.PresetCheckpoint(tmp_path, monitor=monitor).mode == mode
 
 
 @pytest.mark.any_backend

@@ -107,6 +107,30 @@ def test_norms_are_of_updates_and_once_an_epoch(tmp_path):
 
 
 @pytest.mark.slow
+def test_validation_is_not_counted(tmp_path):
+    model = tiny.make_model()
+    x, y, weights = next(iter(tiny.stream(model)))
+    full = {**x, "padding_mask": np.ones_like(x["padding_mask"])}
+    board = callbacks.TensorBoard(tmp_path, "epoch")
+    arguments = {"validation_data": (x, y, weights), "callbacks": [board]}
+    arguments |= {"batch_size": 2, "epochs": 2, "verbose": 0}
+    model.fit(full, y, sample_weight=weights, **arguments)
+    assert list(written(tmp_path, "epoch")["padding_share"].values()) == [0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_steps_in_one_execution(tmp_path):
+    model = tiny.make_model()
+    model.compile(keras.optimizers.SGD(1.0), steps_per_execution=2)
+    for name in ("first", "second"):
+        board = callbacks.TensorBoard(tmp_path / name)
+        model.fit(tiny.stream(model).take(4), callbacks=[board], verbose=0)
+    steps = [[*written(tmp_path / name)["loss"]] for name in ("first", "second")]
+    assert steps == [[1, 3], [5, 7]]
+
+
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_resumed_run_goes_on_with_its_steps(tmp_path):
     def fit(name, *added):

@@ -196,9 +196,9 @@ def test_what_cannot_be(generation, message):
 @pytest.mark.parametrize(
     ("generation", "name", "values"),
     [
-        ({}, "TopKSampler", {"k": 50, "temperature": 1.0}),
+        ({}, "NucleusSampler", {"k": 50, "p": 1.0, "temperature": 1.0}),
         ({"top_k": 0, "temperature": 0.7}, "RandomSampler", {"temperature": 0.7}),
-        ({"top_p": 0.9, "top_k": 5}, "TopPSampler", {"p": 0.9, "k": 5}),
+        ({"top_p": 0.9, "top_k": 5}, "NucleusSampler", {"p": 0.9, "k": 5}),
     ],
 )
 def test_what_tokens_are_drawn_by(generation, name, values):

@@ -1,6 +1,7 @@
 """Tables of one's own: files, data frames and datasets, read alike."""
 
 import csv
+import gzip
 import json
 import sys
 
@@ -10,7 +11,7 @@ import pandas
 import pytest
 from pyarrow import Table, parquet
 
-from keras_bertfam.datasets import load_examples
+from keras_bertfam.datasets import load_examples, tables
 from keras_bertfam.datasets.task_data import TaskData
 from keras_bertfam.metrics import compute_metrics
 from tests.written_files import write
@@ -94,6 +95,28 @@ def test_delimiters_and_quotation_marks(delimiter, ends, tmp_path):
     lines = path.read_bytes().decode("utf-8-sig").split(ends, 1)[1]
     path = write(tmp_path, {"bare.csv": lines}) / "bare.csv"
     assert load(path, header=[*COLUMNS]).x == REVIEWS
+
+
+def test_white_space_after_a_delimiter(tmp_path):
+    text = 'review, sentiment\n"a, b", "pos"\nc,  neg\n'
+    examples = load(write(tmp_path, {"a.csv": text}) / "a.csv")
+    assert (examples.x, examples.y) == (["a, b", "c"], [1, 0])
+    assert examples.label_names == ("neg", "pos")
+
+
+@pytest.mark.parametrize("ending", [".gz", ".GZ"])
+@pytest.mark.parametrize("name", ["my.csv", "my.CSV", "my.jsonl", "my.JSONL"])
+def test_compressed_tables_and_capital_letters(name, ending, tmp_path):
+    if name.lower().endswith("csv"):
+        text = "review,sentiment\na b,x\n"
+    else:
+        text = '{"review": "a b", "sentiment": "x"}\n'
+    plain, packed = tmp_path / name, tmp_path / (name + ending)
+    plain.write_text(text)
+    packed.write_bytes(gzip.compress(text.encode()))
+    for path in (plain, packed):
+        assert tables.is_file_name(str(path))
+        assert (load(path).x, load(path).y) == (["a b"], [0])
 
 
 def test_quotation_marks_as_they_are(tmp_path):
@@ -243,6 +266,10 @@ def test_labels_that_are_given(tmp_path):
     named = load(stars, label_names=["1", "5"])
     assert (named.y, named.label_names) == ([1, 0, 1], ("1", "5"))
     assert load(stars, kind="regression").y == [5.0, 1.0, 5.0]
+    # Another number isn't the number of a class.
+    for names in (["0", "5"], ["-1", "5", "x"]):
+        with pytest.raises(ValueError, match=r"index 1, column 'sentiment': .*: 1\."):
+            load(stars, label_names=names)
     path = written(tmp_path)
     assert load(path, label_names=["pos", "neg"]).y == [0, 0, 1, 0, 1, 1]
     with pytest.raises(ValueError, match=r"my.csv, line 5, column 'sentiment'.* 'neg'"):
@@ -277,6 +304,20 @@ def test_classes_of_a_dataset():
         ValueError, match=r"`split` must be one of \['mixed', 'te.*'dev'"
     ):
         load(parts, split="dev")
+    # Numbers of classes, whose names may be other numbers.
+    for names in (["1", "2", "3"], ["2", "0", "1"]):
+        stars = datasets.ClassLabel(names=names)
+        columns = {"review": ["a", "b", "c"], "sentiment": [0, 2, 1]}
+        features["sentiment"] = stars
+        rated = load(datasets.Dataset.from_dict(columns, features))
+        assert (rated.y, rated.label_names) == ([0, 2, 1], tuple(names))
+        tagged = {"review": [["a", "b", "c"]], "sentiment": [[0, 2, 1]]}
+        of_words = {
+            "review": datasets.List(datasets.Value("string")),
+            "sentiment": datasets.List(stars),
+        }
+        tagged = datasets.Dataset.from_dict(tagged, datasets.Features(of_words))
+        assert load(tagged).y == [[names[0], names[2], names[1]]]
 
 
 def test_pairs(tmp_path):
@@ -391,9 +432,9 @@ def test_faults_of_a_file(content, message, tmp_path):
 
 def test_faults_of_other_tables(tmp_path):
     files = {
-        "a.jsonl": '{"review": "a", "sentiment": 1}\n\n{"review": "b"}\n',
-        "b.jsonl": '{"review": "a", "sentiment": 1}\n{"review": \n',
-        "c.jsonl": '{"review": "a", "sentiment": 1}\n["a"]\n',
+        "a.jsonl": '{"review": "a", "sentiment": "x"}\n\n{"review": "b"}\n',
+        "b.jsonl": '{"review": "a", "sentiment": "x"}\n{"review": \n',
+        "c.jsonl": '{"review": "a", "sentiment": "x"}\n["a"]\n',
         "d.json": '[{"review": 3, "sentiment": 1}]',
         "e.json": "[]",
         "f.json": '[\n{"review": 3},\n{]',

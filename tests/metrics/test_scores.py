@@ -1,3 +1,4 @@
+import dataclasses
 import sys
 
 import keras
@@ -168,6 +169,14 @@ def test_classes_are_compared_by_name():
     assert TaskMetrics(examples).compute(Says(*names)) == {"accuracy": 1.0}
     with pytest.raises(ValueError, match="`label_names` must be those of 'mnli'"):
         predicted_labels(Says("yes", "no", "maybe"), examples)
+    # Names that differ in case only are two classes.
+    cased = ("Good", "bad", "good")
+    own = dataclasses.replace(get_task("mnli"), label_names=cased)
+    examples = Examples(["a", "b", "c"], [0, 1, 2], own)
+    assert predicted_labels(Says(*cased), examples) == [0, 1, 2]
+    assert predicted_labels(Says("good", "Good", "bad"), examples) == [2, 0, 1]
+    with pytest.raises(ValueError, match="must be those of 'mnli'"):
+        predicted_labels(Says("GOOD", "bad", "good"), examples)
 
 
 def test_callback_refuses_what_it_cannot_score():

@@ -224,6 +224,12 @@ def test_a_longformer_of_another_encoder(cls):
     layer = new.backbone.encoder.attention_layers[1].sublayer
     kernels = (layer.qkv.kernel, layer.global_qkv.kernel)
     np.testing.assert_array_equal(*map(as_numpy, kernels))
+    many = cls(40, **SIZES, max_sequence_length=16, num_languages=3)
+    tables = [
+        as_numpy(each.embeddings.language_table)
+        for each in (many, models.make_longformer(many, 40, attention_window=32))
+    ]
+    np.testing.assert_array_equal(*tables)
     with pytest.raises(ValueError, match="must have full attention"):
         models.make_longformer(new, 80)
     with pytest.raises(ValueError, match="more than the 16 of `model`"):

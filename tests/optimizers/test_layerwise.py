@@ -1,16 +1,21 @@
+import inspect
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
+from keras_bertfam import optimizers
 from keras_bertfam.optimizers import (
     LayerwiseAdamW,
     WarmupPolynomialDecay,
     fine_tuning_optimizer,
 )
+from keras_bertfam.optimizers.base import decays
 from keras_bertfam.optimizers.layerwise import layerwise_scales
 from keras_bertfam.optimizers.pretraining import resolve_schedule
 from keras_bertfam.tasks import MaskedLM, fine_tuning_recipe
+from tests.tiny_families import FAMILIES, backbone_of
 from tests.tiny_fine_tuning import make_backbone
 
 
@@ -25,6 +30,38 @@ def step(optimizer, values, gradient):
         gradients = [ops.full(v.shape, gradient) for v in variables]
         optimizer.apply(gradients, variables)
     return [array(v) for v in variables]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("graph", [True, False])
+@pytest.mark.parametrize("optimizer", optimizers.__all__)
+def test_weights_of_sixteen_bits_are_trained(optimizer, graph, dtype):
+    """In bfloat16 .999 is 1, and Adam's steps would be 0."""
+    made = getattr(optimizers, optimizer)
+    if not isinstance(made, type) or not issubclass(made, keras.optimizers.Optimizer):
+        pytest.skip("a function, or a schedule")
+    given = {"epsilon": 1e-4} if "epsilon" in inspect.signature(made).parameters else {}
+    for settings in ({}, {"scale_gradients": True, "scales": {"a": 0.5}}):
+        if settings and made is not LayerwiseAdamW:
+            continue
+        variable = keras.Variable(np.ones((4, 3)), name="a", dtype=dtype)
+        chosen = made(learning_rate=0.1, **given, **settings)
+        if not graph:
+            chosen.is_adam = False  # by Keras's steps, as in a graph
+        chosen.build([variable])
+        for _ in range(2):
+            chosen.apply([ops.full((4, 3), 0.5, dtype=dtype)], [variable])
+        moved = 1 - array(ops.cast(variable, "float32"))
+        assert np.isfinite(moved).all() and (moved > 0.02).all(), moved
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_biases_are_not_decayed(family):
+    decayed = [v.path for v in backbone_of(family).weights if decays(v)]
+    biases = [path for path in decayed if "bias" in path.rpartition("/")[2]]
+    # XLNet's code decays the vectors that it adds to queries.
+    kept = [path for path in biases if family != "XLNet"]
+    assert kept == [], kept
 
 
 def test_updates_are_scaled_not_gradients():

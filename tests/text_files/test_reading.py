@@ -1,6 +1,7 @@
 import gzip
 import itertools
 import json
+import os
 import random
 import re
 
@@ -65,6 +66,9 @@ FORMATS = {
     "a.zst": lambda: zst(TEXT.encode()),
     "a.jsonl": json_lines,
     "wide.json": lambda: json_lines("utf-16"),
+    "a.JSONL": json_lines,
+    "a.Txt.GZ": lambda: gzip.compress(TEXT.encode()),
+    "A.PARQUET": lambda: parquet(DOCUMENTS),
     "a.ndjson.gz": lambda: gzip.compress(json_lines()),
     "latin.jsonl.zst": lambda: zst(json_lines("latin-1")),
     "a.parquet": lambda: parquet(DOCUMENTS),
@@ -82,6 +86,17 @@ def test_each_reader_reads_each_format(name, tmp_path):
     if not encoding:
         lines = [x.decode() for x in read_texts([tmp_path / name]).as_numpy_iterator()]
         assert lines == "\n".join(DOCUMENTS).split("\n")
+
+
+def test_a_file_of_several_names_is_read_once(tmp_path):
+    write(tmp_path, {"a.txt": b"one", "b.txt": b"two"})
+    (tmp_path / "c.txt").symlink_to("a.txt")
+    found = find_files([tmp_path / "*", f"{tmp_path}/./a.txt"], "files")
+    # By the first of its names.
+    assert [os.path.relpath(each.name, tmp_path) for each in found] == [
+        "a.txt",
+        "b.txt",
+    ]
 
 
 @pytest.mark.parametrize("blank", ["", *WHITE_SPACE, "\u3000 \xa0"])

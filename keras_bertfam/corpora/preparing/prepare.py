@@ -107,7 +107,8 @@ def prepare(
         exact_duplicates: bool. Whether one of several equal documents stays, and the
             others are dropped. Defaults to `True`.
         near_duplicates: `NearDuplicates`, its `threshold` alone, or `None`. Of
-            documents that are almost equal the longest stays. Defaults to `0.8`.
+            documents that are almost equal the longest stays, so with
+            `exact_duplicates=False` it must be `None`. Defaults to `0.8`.
         test_sets: sources of test sets. Documents with `test_ngram` successive words of
             a test set are dropped.
         test_ngram: int. Defaults to `13`.
@@ -151,6 +152,11 @@ def prepare(
     options = beam_options(workers, beam_arguments)
     if isinstance(near_duplicates, (int, float)):
         near_duplicates = NearDuplicates(near_duplicates)
+    if near_duplicates is not None and not exact_duplicates:
+        raise ValueError(
+            "`near_duplicates` must be None with exact_duplicates=False, as equal "
+            f"documents are nearly equal, too. Received: {near_duplicates}."
+        )
     for name, value in {"shards": shards, "test_ngram": test_ngram}.items():
         if value is not None and value < 1:
             raise ValueError(f"`{name}` must be at least 1. Received: {value}.")

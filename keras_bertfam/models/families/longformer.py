@@ -162,8 +162,9 @@ def _copy(old, new):
     for source, target in pairs:
         for theirs, ours in zip(_weights(source), _weights(target), strict=True):
             ours.assign(ops.copy(theirs))  # JAX would share the buffer
-    if old.embeddings.segment_table is not None:
-        new.embeddings.segment_table.assign(ops.copy(old.embeddings.segment_table))
+    for name in ("segment_table", "language_table"):
+        if (of_old := getattr(old.embeddings, name)) is not None:
+            getattr(new.embeddings, name).assign(ops.copy(of_old))
     table = ops.convert_to_numpy(old.embeddings.position_table)
     new.embeddings.position_table.assign(
         longer_positions(table, old.position_offset, new.position_offset, new)

@@ -8,6 +8,7 @@ from typing import Any
 import keras_hub
 
 from keras_bertfam.presets.checkpoints.generation_keys import USED, checked_settings
+from keras_bertfam.tasks.generation.samplers import NucleusSampler
 from keras_bertfam.tasks.generation.settings import GenerationSettings
 from keras_bertfam.types import Config, Model
 
@@ -97,7 +98,8 @@ def default_sampler(generation: Mapping[str, Any]) -> Any:
     """Make the sampler from a task's `generation`.
 
     Raises:
-        ValueError: for several beams with tokens that are drawn.
+        ValueError: for several beams with tokens that are drawn, or a temperature that
+            isn't positive.
     """
     beams = generation.get("num_beams", 1) > 1
     if not generation.get("do_sample"):
@@ -107,14 +109,11 @@ def default_sampler(generation: Mapping[str, Any]) -> Any:
             "`generation` must have `num_beams` 1 if tokens are drawn. Received: "
             f"do_sample=True and num_beams={generation['num_beams']}."
         )
-    samplers = keras_hub.samplers
     top_k, top_p = generation.get("top_k", _TOP_K), generation.get("top_p", 1.0)
     given = {"temperature": generation.get("temperature", 1.0)}
-    if top_p < 1:
-        return samplers.TopPSampler(p=top_p, k=top_k or None, **given)
-    if top_k:
-        return samplers.TopKSampler(k=top_k, **given)
-    return samplers.RandomSampler(**given)
+    if top_p < 1 or top_k:
+        return NucleusSampler(top_p, top_k or None, **given)
+    return keras_hub.samplers.RandomSampler(**given)
 
 
 def default_length(generation: Mapping[str, Any], begun: int) -> int:

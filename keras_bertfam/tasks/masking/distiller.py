@@ -13,6 +13,7 @@ from keras_bertfam.presets import cards, folders
 from keras_bertfam.presets.families.distilbert import DISTILBERT
 from keras_bertfam.tasks.generation.causal_lm import CausalLM
 from keras_bertfam.tasks.losses import token_crossentropy
+from keras_bertfam.tasks.masking.masked_lm import added_queries
 from keras_bertfam.tasks.masking.masked_lm_preprocessor import (
     DistillerPreprocessor,
 )
@@ -241,12 +242,13 @@ class Distiller(PretrainingTask):
 
     def _hidden(self, model, inputs, slots, training):
         """Give the last hidden states, of masked positions only if that is enough."""
-        everywhere = self.cosine_weight or self._compares_all_logits
+        if self.cosine_weight or self._compares_all_logits:
+            slots = None
+        more = {}
+        if getattr(model, "position_queries", None) is not None:
+            more["added_queries"] = added_queries(model.position_queries, inputs, slots)
         outputs = model.backbone(
-            inputs,
-            positions=None if everywhere else slots,
-            return_pooled=False,
-            training=training,
+            inputs, positions=slots, return_pooled=False, training=training, **more
         )
         return outputs["sequence_output"]
 

@@ -146,6 +146,11 @@ def test_all_stays_if_it_is_asked_for(folder, tokenizer):
     assert manifest.counts["documents"] == len(DOCUMENTS) + 5
 
 
+def test_copies_are_near_copies(folder, tokenizer):
+    with pytest.raises(ValueError, match="`near_duplicates` must be None with exact_"):
+        prepare(folder, tokenizer, exact_duplicates=False)
+
+
 @contextlib.contextmanager
 def failing_after(monkeypatch, name, calls):
     """A step that is killed in the middle; what it has made since."""

@@ -13,6 +13,7 @@ from keras_bertfam.tasks import (
     TokenClassifier,
 )
 from tests.tiny_bidirectional_lm import make_backbone, make_tokenizer
+from tests.tiny_families import FAMILIES, backbone_of, is_pair
 from tests.tiny_fine_tuning import compiled, texts
 from tests.tiny_fine_tuning import make_backbone as make_bert
 
@@ -40,6 +41,20 @@ def test_a_frozen_backbone_and_saving(tmp_path):
     x = {name: np.asarray(value) for name, value in x.items()}
     one, other = (ops.convert_to_numpy(m(x)) for m in (model, again))
     np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("family", FAMILIES)
+def test_features_of_each_family_by_its_recipe(family):
+    """Its rates by layer, too, as ELECTRA and XLNet have them."""
+    if is_pair(family):
+        pytest.skip("texts are written by it")
+    features = FeatureBackbone(backbone_of(family), lstm_dim=4)
+    model = TextClassifier(features, num_classes=2)
+    assert model.compiled
+    features.trainable = False
+    again = FeatureBackbone.from_config(features.get_config())
+    assert not again.trainable_variables
 
 
 @pytest.mark.slow

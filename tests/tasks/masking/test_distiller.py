@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.models import DistilBertBackbone
+from keras_bertfam.models import DebertaV2Backbone, DistilBertBackbone
 from keras_bertfam.tasks import DISTILLATION_RECIPES, Distiller, MaskedLM
 from keras_bertfam.tasks.masking.distiller import (
     cosine_distance,
@@ -37,6 +37,29 @@ def test_golden():
     received = float(cosine_distance(np.array([[1.0, 0]]), np.array([[1.0, 1]]))[0])
     assert received == pytest.approx(0.292893, abs=1e-6)
     assert float(cosine_distance(np.zeros((1, 2)), np.ones((1, 2)))[0]) == 1
+
+
+@pytest.mark.parametrize("weights", [{}, only("ce_weight"), only("mlm_weight")])
+def test_predictions_are_those_of_both_models(weights):
+    """DeBERTa's decoder adds vectors of positions, which the head alone doesn't."""
+    sizes = (30, 1, 2, 8, 12)
+    teacher = MaskedLM(DebertaV2Backbone(*sizes), decoder_positions=16)
+    student = MaskedLM(DebertaV2Backbone(*sizes), decoder_positions=16)
+    for model in (teacher, student):
+        table = model.position_queries.weights[0]
+        table.assign(keras.random.normal(table.shape, seed=1))
+    weights = {"cosine_weight": 0.0, **weights}
+    distiller = Distiller(student, teacher, **weights)
+    x = {"token_ids": np.arange(5, 15).reshape(2, 5).astype("int32")}
+    x["mask_positions"] = np.array([[1, 3], [0, 4]], "int32")
+    outputs = distiller(x)
+    expected = {"mlm_logits": student(x)}
+    if "teacher_logits" in outputs:
+        everywhere = outputs["teacher_logits"].shape[1] == 5
+        shown = {"token_ids": x["token_ids"]} if everywhere else x
+        expected["teacher_logits"] = teacher(shown)
+    for name, value in arrays(expected).items():
+        np.testing.assert_allclose(arrays(outputs)[name], value, atol=1e-5)
 
 
 def expected_loss(model, x, y, slots):
