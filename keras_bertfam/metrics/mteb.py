@@ -59,19 +59,30 @@ class MtebEncoder:
         Args:
             inputs: texts, or batches with a list of them as `"text"`.
             batch_size: int, or `None` for the encoder's.
-            **kwargs: other information of MTEB about the task. It isn't used: a text
-                has the same vector in all tasks.
+            **kwargs: other information of MTEB about the task. Of it `prompt_type` is
+                used: queries and documents get the model's prompts for them.
 
         Returns:
-            float32 array `(len(texts), hidden_dim)`.
+            float32 array `(len(texts), width)`, with the width of the model's vectors.
         """
         texts: list[str] = []
         for each in inputs:
             texts += [each] if isinstance(each, str) else each["text"]
         if not texts:
-            return np.zeros((0, self.model.backbone.hidden_dim), "float32")
+            return np.zeros((0, self._width), "float32")
+        role = kwargs.get("prompt_type")
+        role = getattr(role, "value", role)
+        if role is not None:
+            before = self.model.prompt_of("query" if role == "query" else "passage")
+            texts = [before + text for text in texts]
         size = batch_size or self.batch_size
         return np.asarray(self.model.predict(texts, batch_size=size, verbose=0))
+
+    @property
+    def _width(self):
+        model = self.model
+        projected = model.projection_dim and not model.projection_in_training_only
+        return model.projection_dim if projected else model.backbone.hidden_dim
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Compute cosines of all vectors of one array with all of another, `(m, n)`."""
@@ -90,13 +101,12 @@ class MtebEncoder:
         """The model's metadata for MTEB, a `mteb.models.ModelMeta`."""
         from mteb.models.model_meta import ModelMeta, ScoringFunction
 
-        backbone = self.model.backbone
         return ModelMeta.create_empty(
             {
                 "name": self.name,
                 "revision": self.revision,
                 "n_parameters": self.model.count_params(),
-                "embed_dim": backbone.hidden_dim,
+                "embed_dim": self._width,
                 "max_tokens": self.model.preprocessor.sequence_length,
                 "similarity_fn_name": ScoringFunction.COSINE,
             }
@@ -104,7 +114,15 @@ class MtebEncoder:
 
 
 def _digest(model):
-    digest = hashlib.sha256()
+    settings = model.get_config(), model.preprocessor.get_config()
+    plain = [
+        {k: v for k, v in each.items() if isinstance(v, (str, int, float, dict, tuple))}
+        for each in settings
+    ]
+    for each in plain:
+        for name in ("backbone", "preprocessor", "tokenizer", "name", "dtype"):
+            each.pop(name, None)
+    digest = hashlib.sha256(repr([sorted(each.items()) for each in plain]).encode())
     for weight in model.weights:
         digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(weight)))
     return digest.hexdigest()[:16]

@@ -43,6 +43,12 @@ class SearchData:
     relevance: Mapping[str, Mapping[str, int]]
 
     def __post_init__(self) -> None:
+        for name in ("passages", "queries"):
+            others = [key for key in getattr(self, name) if not isinstance(key, str)]
+            if others:
+                raise ValueError(
+                    f"`{name}` must have strings as ids. Received: {others[0]!r}."
+                )
         for query, grades in self.relevance.items():
             if query not in self.queries:
                 raise ValueError(
@@ -175,6 +181,7 @@ def evaluate_search(
     rerank: int = 100,
     measures: Sequence[str] = MEASURES,
     batch_size: int = 32,
+    too_long: str | None = None,
 ) -> dict[str, float]:
     """Measure how well a search finds passages, with or without a reranker.
 
@@ -196,6 +203,8 @@ def evaluate_search(
         measures: names of ir-measures: `"nDCG@10"`, `"RR@10"` (the reciprocal rank),
             `"AP"` (average precision), `"R@100"` (recall), `"P@1"` and others.
         batch_size: int, of the models.
+        too_long: `"cut"` cuts queries that don't fit into a row, as BEIR does; see
+            `TextEmbedder.encode`.
 
     Returns:
         Dict from measures to their means over the queries. nDCG's gain is the grade. A
@@ -226,7 +235,9 @@ def evaluate_search(
     parsed = [_measure(ir_measures, name) for name in measures]
     names = list(data.relevance)
     texts = [data.queries[name] for name in names]
-    found = _finder(data, search, batch_size)(texts, k)
+    # A query that is a passage finds itself, which doesn't count.
+    own = any(name in data.passages for name in names)
+    found = _finder(data, search, batch_size, too_long)(texts, k + own)
     if len(found) != len(names):
         raise ValueError(
             "`search` must give a list of passages for each query. Received: "
@@ -234,7 +245,11 @@ def evaluate_search(
         )
     run = {}
     for name, pairs in zip(names, found, strict=True):
-        run[name] = {str(p): float(s) for p, s in pairs if p != name}
+        others = sorted(
+            (pair for pair in pairs if pair[0] != name), key=lambda x: -x[1]
+        )
+        others = others[:k] if own else others
+        run[name] = {str(p): float(s) for p, s in others}
         unknown = [p for p in run[name] if p not in data.passages]
         if unknown:
             raise ValueError(
@@ -256,29 +271,30 @@ def _measure(library, name):
         ) from error
 
 
-def _finder(data, search, batch_size):
+def _finder(data, search, batch_size, too_long):
     """Make a function from queries and `k` to pairs of an id and a score."""
     ids: dict[Any, list[str]] = {}
     for name, passage in data.passages.items():
-        ids.setdefault(passage, []).append(name)
+        ids.setdefault(_plain(passage), []).append(name)
     if not isinstance(search, Index):
         if not hasattr(search, "encode"):
             return search
         # What has no text has no vector, and isn't found.
-        passages = [passage for passage in ids if _text(passage)]
+        passages = [passage for passage in ids if passage]
         search = Index.build(passages, search, batch_size=batch_size)
 
     def find(queries, k):
-        found = search.find(queries, min(k, len(search)), batch_size)
+        count = min(k, len(search))
+        found = search.find(queries, count, batch_size, too_long=too_long)
         for hit in (hit for hits in found for hit in hits):
-            if hit.passage not in ids:
+            if _plain(hit.passage) not in ids:
                 raise ValueError(
                     "`search` must be an index of `data.passages`. Received one with "
                     f"{hit.passage!r:.100}."
                 )
         # Equal passages are one in an index, and have one score.
         return [
-            [(name, hit.score) for hit in hits for name in ids[hit.passage]]
+            [(name, hit.score) for hit in hits for name in ids[_plain(hit.passage)]]
             for hits in found
         ]
 
@@ -305,6 +321,13 @@ def _reranked(data, run, reranker, rerank, batch_size):
         order = [passages[place] for place, _ in pairs] + passages[rerank:]
         again[query] = {passage: -float(place) for place, passage in enumerate(order)}
     return again
+
+
+def _plain(passage):
+    """Leave out a blank title or text; `""` stands for a passage without both."""
+    parts = (passage,) if isinstance(passage, str) else passage
+    told = tuple(part for part in parts if part.strip())
+    return told if len(told) > 1 else "".join(told)
 
 
 def _text(passage):

@@ -354,7 +354,11 @@ class Index:
 
     @checked
     def find(
-        self, questions: Sequence[str], k: int = 5, batch_size: int = 32
+        self,
+        questions: Sequence[str],
+        k: int = 5,
+        batch_size: int = 32,
+        too_long: str | None = None,
     ) -> list[list[Found]]:
         """Find the passages that answer questions, the best first.
 
@@ -362,6 +366,8 @@ class Index:
             questions: list of strings.
             k: int. How many passages for each.
             batch_size: int, of the encoder.
+            too_long: `"error"` or `"cut"`, what is done with a question that doesn't
+                fit into a row; `None` for what the encoder does by default.
 
         Returns:
             List of lists of `Found`.
@@ -376,7 +382,7 @@ class Index:
         found = []
         # Some at a time: sparse vectors are as wide as a vocabulary.
         for part in chunks_of(questions, batch_size * BATCHES_AT_ONCE):
-            vectors = self.encoder.encode(list(part), "query", batch_size)
+            vectors = self.encoder.encode(list(part), "query", batch_size, too_long)
             found += [
                 [
                     Found(float(score), int(number), self.passages[number])

@@ -28,6 +28,7 @@ def mine_negatives(
     max_score: float | None = None,
     seed: int | None = None,
     batch_size: int = 32,
+    too_long: str | None = None,
 ) -> tuple[list[str], ...]:
     """Find hard negatives, to train an encoder with.
 
@@ -54,6 +55,8 @@ def mine_negatives(
         seed: int or `None`. `None` takes the best candidates that are left. With a
             seed, they are drawn at random.
         batch_size: int, of the encoder.
+        too_long: `"cut"` cuts queries that don't fit into a row; see
+            `TextEmbedder.encode`.
 
     Returns:
         A tuple of lists of equal length: queries, passages, and `count` lists of
@@ -102,7 +105,7 @@ def mine_negatives(
     rights = [_as_text(passage) for passage in passages]
     for query, right in zip(queries, rights, strict=True):
         answers.setdefault(query, set()).add(right)
-    scores = _scores(index.encoder, queries, passages, batch_size)
+    scores = _scores(index.encoder, queries, passages, batch_size, too_long)
     limits = np.full(len(scores), np.inf if max_score is None else max_score)
     if margin is not None:
         limits = np.minimum(limits, scores - margin)
@@ -110,7 +113,7 @@ def mine_negatives(
         limits = np.minimum(limits, scores - relative_margin * np.abs(scores))
     rng = None if seed is None else np.random.default_rng(seed)
     rows = []
-    found = index.find(queries, min(depth, len(index)), batch_size)
+    found = index.find(queries, min(depth, len(index)), batch_size, too_long)
     for row, (query, limit) in enumerate(zip(queries, limits, strict=True)):
         texts = [
             text
@@ -132,14 +135,14 @@ def mine_negatives(
     return tuple(map(list, zip(*rows, strict=True)))
 
 
-def _scores(encoder, queries, passages, batch_size):
+def _scores(encoder, queries, passages, batch_size, too_long):
     """Score the passages that answer."""
     scores = []
     pairs = zip(queries, passages, strict=True)
     # Some at a time: sparse vectors are as wide as a vocabulary.
     for part in chunks_of(pairs, batch_size * BATCHES_AT_ONCE):
         asked, right = zip(*part, strict=True)
-        ours = encoder.encode(list(asked), "query", batch_size)
+        ours = encoder.encode(list(asked), "query", batch_size, too_long)
         theirs = encoder.encode(list(right), "passage", batch_size)
         if has_token_vectors(encoder):
             each = zip(ours, theirs, strict=True)

@@ -10,10 +10,35 @@ import numpy as np
 
 from keras_bertfam.arguments import check_number, check_several, checked
 from keras_bertfam.corpora.manifest import tokenizer_digest
+from keras_bertfam.layers.data.pairs.segments import get_layout
+from keras_bertfam.presets.checkpoints import sentence_transformers
 from keras_bertfam.types import Config, Mixin
 
+# Names of prompts for passages, in the order of sentence-transformers.
+PASSAGE_PROMPTS = ("document", "passage", "corpus")
 # Parts of a config on which no vector depends, or that the backbone's config has, too.
 _UNRELATED = ("name", "trainable", "dtype", "token_embedding")
+
+
+def check_exported_layout(preprocessor: Any) -> None:
+    """Raise a `ValueError` if `transformers` would put other special tokens into rows.
+
+    Args:
+        preprocessor: of texts, or `None`.
+    """
+    layout = getattr(preprocessor, "layout", None)
+    if preprocessor is None:
+        return
+    usual = get_layout(None, preprocessor.tokenizer).name
+    theirs = sentence_transformers.BARE
+    if usual not in sentence_transformers.WITHOUT_SPECIALS:
+        theirs = usual
+    if (layout or usual) != theirs:
+        raise ValueError(
+            f"`layout` of the preprocessor must be {theirs!r} in a folder of "
+            "sentence-transformers, where the tokenizer puts special tokens into rows. "
+            f"Received: {layout!r}."
+        )
 
 
 class TextVectors(Mixin):
@@ -110,6 +135,9 @@ class TextVectors(Mixin):
             truncate = getattr(preprocessor, "truncate", "end")
             if truncate != "end":  # not in digests of earlier versions
                 settings["truncate"] = truncate
+            layout = getattr(preprocessor, "layout", None)
+            if layout not in (None, get_layout(None, preprocessor.tokenizer).name):
+                settings["layout"] = layout
         configs: list[Config] = [settings]
         for model in models:
             config = model.get_config()

@@ -1,18 +1,28 @@
 """Folders of `sentence-transformers`, in and out, key by key."""
 
+import itertools
 import json
 import pathlib
 import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_bertfam import models, tasks
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.presets import CheckpointError
 from keras_bertfam.presets.checkpoints import sentence_transformers
+from keras_bertfam.tokenizers import (
+    train_byte_pair,
+    train_sentence_piece,
+    train_word_piece,
+)
+from keras_bertfam.tokenizers.training import SENTENCE_PIECE, WORD_PIECE
 from tests import small_bert_folder
+from tests.marks import in_ci
 from tests.small_bert_folder import WORDS
+from tests.tiny_families import FAMILIES, backbone_of
 
 library = pytest.importorskip("sentence_transformers")
 pytest.importorskip("torch")
@@ -103,6 +113,77 @@ def test_vectors_are_theirs_in_and_out(pooling, base, tmp_path):
         np.testing.assert_allclose(
             *map(np.asarray, (numpy(other(x)), expected)), atol=2e-5
         )
+
+
+OTHER_ROWS = ("bert", "gpt2", "roberta", "t5", "xlnet", "bart")
+DOCUMENTS = ["red fish and blue fish swim", "a cat sat on the mat"] * 9
+
+
+def of_family(family, size, pooling, **settings):
+    """A tiny embedder of a family, with a tokenizer of its kind."""
+    data = tf.data.Dataset.from_tensor_slices(DOCUMENTS)
+    if family in WORD_PIECE:
+        tokenizer = train_word_piece(data, 60, family=family)
+    elif family in SENTENCE_PIECE:
+        tokenizer = train_sentence_piece(data, 45, family=family)
+    else:
+        tokenizer = train_byte_pair(data, size, family=family)
+    name = next(n for n in FAMILIES if n.lower() == family.replace("-", ""))
+    backbone = backbone_of(name, vocabulary_size=tokenizer.vocabulary_size())
+    preprocessor = tasks.TextEmbedderPreprocessor(tokenizer, 12, **settings)
+    return tasks.TextEmbedder(backbone, preprocessor, pooling)
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "family_pooling",
+    in_ci(
+        [*itertools.product(OTHER_ROWS, sentence_transformers.POOLINGS)],
+        *(("gpt2", "mean"), ("t5", "mean"), ("xlnet", "cls"), ("bart", "last")),
+    ),
+    ids="-".join,
+)
+def test_families_of_other_rows(family_pooling, tmp_path):
+    """Rows without special tokens, those that are read at their end, and others."""
+    family, pooling = family_pooling
+    texts = ["red fish", "a cat sat on the mat", "fish"]
+    settings = {"layout": "bare"} if family == "gpt2" else {}
+    ours = of_family(family, 280, pooling, **settings)
+    if family == "t5":
+        with pytest.raises(ValueError, match="`backbone` must not be T5's"):
+            ours.export_to_sentence_transformers(tmp_path / "out")
+        return
+    ours.export_to_sentence_transformers(tmp_path / "out")
+    theirs = library.SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    expected = theirs.encode(texts)
+    np.testing.assert_allclose(ours.predict(texts, verbose=0), expected, atol=2e-5)
+    again = tasks.TextEmbedder.from_preset(str(tmp_path / "out"))
+    assert again.preprocessor.layout == settings.get("layout")
+    np.testing.assert_allclose(again.predict(texts, verbose=0), expected, atol=2e-5)
+    other = {"gpt2": None}.get(family, "bare")
+    wrong = of_family(family, 280, "mean", **({"layout": other} if other else {}))
+    with pytest.raises(ValueError, match="`layout` of the preprocessor must be"):
+        wrong.export_to_sentence_transformers(tmp_path / "wrong")
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", ["passage", "document", "corpus"])
+def test_prompts_of_passages(name, base, tmp_path):
+    prompts = {"query": "a ", name: "b b "}
+    theirs = write(base, tmp_path / "in", prompts=prompts)
+    ours = tasks.TextEmbedder.from_preset(str(tmp_path / "in"))
+    ours.export_to_sentence_transformers(tmp_path / "out")
+    own = tasks.TextEmbedder(ours.backbone, ours.preprocessor, prompts=prompts)
+    own.export_to_sentence_transformers(tmp_path / "own")
+    folders = [str(tmp_path / each) for each in ("out", "own")]
+    others = [library.SentenceTransformer(each, device="cpu") for each in folders]
+    for model, others_too in ((ours, [theirs, others[0]]), (own, others[1:])):
+        found = model.encode(TEXTS[1:], "passage")
+        for other in others_too:
+            expected = other.encode_document(TEXTS[1:])
+            np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
 @pytest.mark.slow

@@ -127,6 +127,13 @@ _MODEL_TYPES = (
 _DENSE = ("Transformer", "Pooling", "Dense", "Normalize"), ("Transformer",)
 _SPARSE = (("Transformer", "SpladePooling"),) * 2
 _TOKENS = ("Transformer", "Dense", "MultiVectorMask", "Normalize")
+# Of these `transformers` has a class for the encoder alone, which is taken there.
+_ENCODER_DECODERS = ("t5", "mt5", "umt5")
+# Of these a TextEmbedder reads the last token where others have the first.
+_READ_AT_THE_END = ("xlnet", "gpt2", "openai-gpt", "modernbert-decoder")
+# Of these `transformers` puts no special tokens into rows.
+WITHOUT_SPECIALS = ("gpt2", "gpt", "openai-gpt")
+BARE = "bare"
 PROJECTION = dense("projection", "sentence_projection")
 
 
@@ -176,10 +183,21 @@ def open_source(path: Path) -> CheckpointSource:
         )
     folders = {kind: os.path.join(path, name) for kind, name in modules}
     source = huggingface.open_source(folders["Transformer"])
+    family = str(source.config.get("model_type"))
+    pooled = "Pooling" in kinds
+    if pooled and family in _ENCODER_DECODERS:
+        raise CheckpointError(
+            f"The Transformer of {path!r} must be an encoder. Received: {family!r}, of "
+            "which sentence-transformers reads other states than a TextEmbedder does."
+        )
     config, tensors = dict(source.config), dict(source.tensors)
     arguments: dict[str, Any] = {"normalize": "Normalize" in kinds}
     if "Pooling" in kinds:
-        arguments["pooling"] = _pooling(folders["Pooling"], _width(source))
+        mode = _pooling(folders["Pooling"], _width(source))
+        if mode == "cls" and family in _READ_AT_THE_END:
+            expected = f"another mode than 'cls' for {family!r}, read at its end here"
+            raise unfit(folders["Pooling"], "pooling", expected, mode)
+        arguments["pooling"] = mode
     if "Normalize" in kinds:
         _check_ports(folders["Normalize"], "sentence_embedding")
     sparse = {}
@@ -227,7 +245,12 @@ def open_source(path: Path) -> CheckpointSource:
             "SparseEncoder": sparse,
         },
         preprocessor_arguments=dict.fromkeys(
-            _TASKS, {"sequence_length": length, **_truncation(source)}
+            _TASKS,
+            {
+                "sequence_length": length,
+                **_truncation(source),
+                **({"layout": BARE} if pooled and family in WITHOUT_SPECIALS else {}),
+            },
         ),
         notes=(*source.notes, *notes),
     )
@@ -474,14 +497,19 @@ def _truncation(source):
     return {"truncate": "start"} if side == "left" else {}
 
 
-def export(model: Model, path: Path) -> None:
+def export(model: Model, path: Path, mode: str) -> None:
     """Write a folder that `SentenceTransformer` loads.
 
     See `TextEmbedder.export_to_sentence_transformers`.
+
+    Args:
+        model: a `TextEmbedder`.
+        path: path of the folder to write.
+        mode: a key of `POOLINGS`.
     """
     pooling = {
         "word_embedding_dimension": model.backbone.hidden_dim,
-        **{flag: ours == model.pooling for ours, flag in _FLAGS.items()},
+        **{flag: ours == mode for ours, flag in _FLAGS.items()},
         "include_prompt": True,
     }
     modules: list[tuple[str, dict[str, Any]]] = [("Pooling", pooling)]
@@ -496,7 +524,7 @@ def export(model: Model, path: Path) -> None:
     if model.normalize:
         modules.append(("Normalize", {}))
     types = dict.fromkeys(("Transformer", "Pooling", "Dense", "Normalize"), _TYPES)
-    facts = {"similarity_fn_name": "cosine", "prompts": dict(model.prompts)}
+    facts = {"similarity_fn_name": "cosine", "prompts": _prompts_of(model)}
     _write_folder(model, model.backbone, path, types, modules, facts)
 
 
@@ -515,9 +543,15 @@ def export_sparse(model: Model, path: Path) -> None:
     facts = {
         "similarity_fn_name": "dot",
         "model_type": "SparseEncoder",
-        "prompts": dict(model.prompts),
+        "prompts": _prompts_of(model),
     }
     _write_folder(model, model, path, types, modules, facts)
+
+
+def _prompts_of(model):
+    """Give prompts by the names that sentence-transformers looks up first."""
+    prompts, before = dict(model.prompts), model.prompt_of("passage")
+    return {**prompts, "document": before} if before else prompts
 
 
 def export_tokens(model: Model, path: Path) -> None:
@@ -587,9 +621,13 @@ def _write_folder(model, exported, path, types, modules, facts, lengths=None):
     listed = [{"path": "", "type": f"{where}.{kind}"}]
     with write_aside(path) as folder:
         exporting.export_to_transformers(exported, folder, preprocessor.tokenizer)
-        if truncate == "start":
+        told = {"truncation_side": "left"} if truncate == "start" else {}
+        if preprocessor.layout == BARE:  # GPT-2's, which pads with another token
+            pad = preprocessor.tokenizer.pad_token_id
+            told["pad_token"] = preprocessor.tokenizer.id_to_token(pad)
+        if told:
             file = os.path.join(folder, huggingface.TOKENIZER_CONFIG)
-            _write(file, {**parsing.read_json(file), "truncation_side": "left"})
+            _write(file, {**parsing.read_json(file), **told})
         for number, (kind, config) in enumerate(modules, 1):
             name = f"{number}_{kind}"
             listed.append({"path": name, "type": f"{types[kind]}.{kind}"})

@@ -22,7 +22,7 @@ from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
 )
 from keras_bertfam.tasks.gradient_cache import in_chunks
 from keras_bertfam.tasks.torch_graph import check_part
-from keras_bertfam.tasks.vectors import TextVectors
+from keras_bertfam.tasks.vectors import PASSAGE_PROMPTS, TextVectors
 from keras_bertfam.types import Config, Model, Tensor
 
 
@@ -36,8 +36,8 @@ class EmbeddingTask(TextVectors, FineTuningTask):
         preprocessor: `TextEmbedderPreprocessor`, or `None` for data that is
             preprocessed already.
         prompts: dict or `None`. Strings that `encode()` puts before texts, by their
-            kind: `"query"`, and `"passage"` or `"document"`. Training puts them there,
-            too, if its loss distinguishes queries from passages.
+            kind: `"query"`, and `"passage"`, `"document"` or `"corpus"`. Training puts
+            them there, too, if its loss distinguishes queries from passages.
         **kwargs: arguments of `keras.Model`.
     """
 
@@ -109,8 +109,14 @@ class EmbeddingTask(TextVectors, FineTuningTask):
         super().compile(optimizer, loss, metrics=metrics, **kwargs)
         self._gradient_cache_rows = gradient_cache_rows
         if self.preprocessor is not None:
-            checks = getattr(self.loss, "of_similarities", False)
-            self.preprocessor.expect_similarities(checks)
+            prompts = None
+            if self.prompts and getattr(self.loss, "has_roles", False):
+                prompts = self.prompt_of("query"), self.prompt_of("passage")
+            self.preprocessor.expect(
+                similarities=getattr(self.loss, "of_similarities", False),
+                prompts=prompts,
+                labels_have_prompts=not isinstance(self.loss, NegativesOrSimilarities),
+            )
 
     def get_compile_config(self) -> Config:
         config = super().get_compile_config()
@@ -132,7 +138,6 @@ class EmbeddingTask(TextVectors, FineTuningTask):
     ) -> Any:
         if self.preprocessor is None or y is not None or not isinstance(x, tuple):
             return super().preprocess_samples(x, y, sample_weight)
-        x = self._with_prompts(self.preprocessor.as_tensors(x), y)
         return self.preprocessor.of_texts(x, sample_weight)
 
     @checked
@@ -182,22 +187,6 @@ class EmbeddingTask(TextVectors, FineTuningTask):
         if self._texts_of_steps.get(function, texts) != texts:
             setattr(self, function, None)
         self._texts_of_steps[function] = texts
-
-    def _rows(self, x, y=None, sample_weight=None):
-        if self._takes_raw(x):
-            x = self._with_prompts(self.preprocessor.as_tensors(x), y)
-        return super()._rows(x, y, sample_weight)
-
-    def _with_prompts(self, texts, y):
-        """Put prompts before tuples of texts, if the loss distinguishes their roles."""
-        by_default = isinstance(self.loss, NegativesOrSimilarities)
-        has_roles = getattr(self.loss, "has_roles", False)
-        has_roles = has_roles and not (by_default and y is not None)
-        if not (self.prompts and has_roles and isinstance(texts, tuple)):
-            return texts
-        query, *passages = texts
-        before = self.prompt_of("passage")
-        return (self.prompt_of("query") + query, *(before + x for x in passages))
 
     @checked
     def similarity(
@@ -257,7 +246,7 @@ class EmbeddingTask(TextVectors, FineTuningTask):
 
     def prompt_of(self, kind: str) -> str:
         """Give the string that `encode()` puts before each query or passage."""
-        names = ("query",) if kind == "query" else ("passage", "document")
+        names = ("query",) if kind == "query" else PASSAGE_PROMPTS
         return next((self.prompts[n] for n in names if n in self.prompts), "")
 
     def _report(self, x, labels, given, batch_size, worst):

@@ -161,9 +161,6 @@ class FineTuningTask(PretrainingTask):
         out rows of weight 0, such as those that fill up the last batch of
         `preprocessor.dataset`.
 
-        Metrics given as `weighted_metrics` leave out what has weight 0, such as the
-        rows that fill up the last batch of `preprocessor.dataset`.
-
         With an `adversarial_weight`, training is virtually adversarial, as in DeBERTa's
         scale-invariant fine-tuning. Noise of 1 % of the embeddings' standard deviation
         is added to them, and moved one step in the direction in which outputs change

@@ -21,6 +21,7 @@ from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
 from keras_bertfam.tasks.losses import without_last
 from keras_bertfam.tasks.summary import flat_rows
 from keras_bertfam.tasks.token_heads import masked_lm_head
+from keras_bertfam.tasks.vectors import check_exported_layout
 from keras_bertfam.tokenizers import pipeline_ops
 from keras_bertfam.types import Config, Model, Path, Tensor
 
@@ -352,6 +353,7 @@ class SparseEncoder(EmbeddingTask):
         model.export_to_sentence_transformers("for_sentence_transformers")
         ```
         """
+        check_exported_layout(self.preprocessor)
         sentence_transformers.export_sparse(self, path)
 
 

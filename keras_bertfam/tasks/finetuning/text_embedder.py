@@ -11,6 +11,7 @@ from keras_bertfam.presets import preset_checks
 from keras_bertfam.presets.checkpoints import sentence_transformers
 from keras_bertfam.presets.checkpoints.sentence_transformers import POOLINGS
 from keras_bertfam.presets.converting.heads import BACKBONE
+from keras_bertfam.presets.families.t5 import T5
 from keras_bertfam.tasks.finetuning.embedding_losses import (
     NegativesOrSimilarities,
     cosine,
@@ -27,6 +28,7 @@ from keras_bertfam.tasks.summary import (
     summary_states,
     summary_token,
 )
+from keras_bertfam.tasks.vectors import check_exported_layout
 from keras_bertfam.types import Config, Model, Path, Tensor
 
 # The texts of a tuple share a row up to this length. In longer rows, attention, whose
@@ -100,16 +102,6 @@ class TextEmbedder(EmbeddingTask):
     Sentence-BERT's regression objective, the mean squared error of the cosine.
     `compile()` without arguments sets these losses up, with AdamW at 2e-5.
     `compile(loss=...)` takes other losses: `InBatchNegatives` with its arguments,
-    `GuidedNegatives`, `CoSENT`, `TripletMargin`, `MarginError`, `ScoreDistillation`,
-    `VectorDistillation`, and `Matryoshka` around one of them.
-
-    `fit()` takes tuples of lists, or a `tf.data.Dataset` of tuples of strings.
-    `fit((queries, passages))`, or `(queries, passages, negatives, ...)`, trains with
-    in-batch negatives, and `fit((texts, texts))` is unsupervised SimCSE, where only
-    dropout tells a text from itself. `fit((first, second), similarities)` is
-    Sentence-BERT's regression objective, the mean squared error of the cosine. These
-    are what `compile()` without arguments does, with AdamW at 2e-5;
-    `compile(loss=...)` takes others: `InBatchNegatives` with its arguments,
     `GuidedNegatives`, `CoSENT`, `TripletMargin`, `MarginError`, `ScoreDistillation`,
     `VectorDistillation`, and `Matryoshka` around one of them.
 
@@ -217,7 +209,9 @@ class TextEmbedder(EmbeddingTask):
         inside = ops.cast(inside, "float32")  # (batch, sequences, length)
         if self.pooling == "max":
             there = ops.expand_dims(ops.cast(inside, "bool"), -1)
-            return ops.max(ops.where(there, ops.expand_dims(states, 1), -1e30), axis=2)
+            found = ops.where(there, ops.expand_dims(states, 1), -1e30)
+            # A row may have fewer sequences than others.
+            return ops.where(ops.any(there, axis=2), ops.max(found, axis=2), 0.0)
         # The place of each token in its sequence, from 1.
         places = ops.cumsum(inside, axis=2) * inside
         total = ops.sum(inside, axis=2, keepdims=True)
@@ -285,7 +279,9 @@ class TextEmbedder(EmbeddingTask):
             path: path of the folder to write.
 
         Raises:
-            ValueError: without a preprocessor, and as `export_to_transformers`.
+            ValueError: without a preprocessor, for T5, of which `sentence-transformers`
+                reads the encoder's states, for a `layout` that isn't the tokenizer's
+                there, and as `export_to_transformers`.
             ImportError: without safetensors, which the `hf` extra installs.
 
         Example:
@@ -295,4 +291,13 @@ class TextEmbedder(EmbeddingTask):
         model.export_to_sentence_transformers("for_sentence_transformers")
         ```
         """
-        sentence_transformers.export(self, path)
+        if self.backbone.record is T5:
+            raise ValueError(
+                "`backbone` must not be T5's in a folder of sentence-transformers, "
+                "which would read other states. Received: a T5Backbone."
+            )
+        check_exported_layout(self.preprocessor)
+        mode = self.pooling
+        if mode == "cls" and summary_token(self.backbone) != "first":
+            mode = "last"
+        sentence_transformers.export(self, path, mode)

@@ -120,20 +120,43 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
         self._columns = 2
         self._longest_row = 0
         self._expects_similarities = True
+        self._prompts: tuple[str, str] | None = None
+        self._labels_have_prompts = False
         super().__init__(*args, **kwargs)
         self._sizes_in_graph = self.in_graph(
             lambda texts: self.tokenize(texts).row_lengths()
         )
 
-    def expect_similarities(self, expected: bool) -> None:
-        """Set whether labels must be similarities, from -1 to 1.
+    def expect(
+        self,
+        similarities: bool,
+        prompts: tuple[str, str] | None,
+        labels_have_prompts: bool,
+    ) -> None:
+        """Set what a task's loss takes.
 
         Args:
-            expected: bool. `False` for any numbers that the task's loss takes.
+            similarities: bool. Whether labels must be similarities, from -1 to 1, and
+                not any numbers.
+            prompts: what comes before the first text of a tuple, and before the others;
+                `None` for nothing.
+            labels_have_prompts: bool. Whether tuples with labels get the prompts, too.
         """
-        if expected != self._expects_similarities:
-            self._expects_similarities = expected
-            self._call_in_graph = self.in_graph(self._call)  # which has the old one
+        given = similarities, prompts, labels_have_prompts
+        known = self._expects_similarities, self._prompts, self._labels_have_prompts
+        if given != known:
+            self._expects_similarities = similarities
+            self._prompts, self._labels_have_prompts = prompts, labels_have_prompts
+            self._call_in_graph = self.in_graph(self._call)  # which has the old ones
+
+    def _with_prompts(self, x, labelled):
+        """Put prompts before the texts of tuples."""
+        put = self._labels_have_prompts or not labelled
+        if self._prompts is None or not (put and isinstance(x, tuple)):
+            return x
+        query, *passages = x
+        before, before_passages = self._prompts
+        return (before + query, *(before_passages + each for each in passages))
 
     @contextlib.contextmanager
     def rows_up_to(self, longest: int) -> Iterator[None]:
@@ -239,6 +262,8 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
         if y is not None and y.shape.rank == 2 and y.shape[1] == 0:
             # `from_arrays` and `from_dataset` stand for no labels by this.
             ids, y = text_ids(x), None
+        # Equal texts have equal ids, whatever comes before them.
+        x = self._with_prompts(x, y is not None)
         x, y, sample_weight = super()._featurize(x, y, sample_weight)
         return x, y if ids is None else ids, sample_weight
 

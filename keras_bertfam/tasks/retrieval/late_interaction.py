@@ -26,6 +26,7 @@ from keras_bertfam.tasks.summary import (
     summary_token,
     with_summaries_global,
 )
+from keras_bertfam.tasks.vectors import check_exported_layout
 from keras_bertfam.types import Config, Model, Path, Tensor
 
 
@@ -298,6 +299,7 @@ class LateInteraction(Retriever):
         model.export_to_sentence_transformers("for_sentence_transformers")
         ```
         """
+        check_exported_layout(self.preprocessor)
         sentence_transformers.export_tokens(self, path)
 
     def _passage_parts(self):

@@ -155,10 +155,10 @@ class PassageSearch:
             ValueError: for an index with other passages, or vectors of another size.
         """
         _check_index(index, self.retriever)
-        if len(index) != len(self.sources):
+        if [*index.passages] != [*self._index.passages]:
             raise ValueError(
-                f"`index` must be of the same {len(self.sources)} passages. Received: "
-                f"one of {len(index)}."
+                f"`index` must be of the same {len(self)} passages, in their order. "
+                f"Received: one of {len(index)}, of which some are others."
             )
         if weights is None:
             weights = [ops.copy(variable) for variable in self.retriever.weights]
