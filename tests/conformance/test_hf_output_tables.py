@@ -121,7 +121,7 @@ def test_a_t5_that_is_tied_and_not_scaled(config, tmp_path):
     made = Checkpoint("t5", tmp_path)
     folder = made.write(lacking=["lm_head.weight"], config=config)
     if config is UNTIED:
-        with pytest.warns(UserWarning, match="computed by the token table"):
+        with pytest.warns(UserWarning, match="the token table computes the logits"):
             made.task.from_preset(folder)
         return
     made.check(folder, tied=True)
