@@ -82,8 +82,8 @@ def to_ours(source: CheckpointSource) -> dict[str, Any]:
         dict.
 
     Raises:
-        CheckpointError: for missing keys, values of a wrong type, and models that no
-            backbone here can be.
+        CheckpointError: for missing keys, for values of a wrong type, and for values
+            that no backbone here has.
     """
     table = transformers_tables()[source.family]
     source = _in_our_form(source, table)

@@ -48,7 +48,7 @@ def check_size(cls: Any, source: CheckpointSource, arguments: dict[str, Any]) ->
 
 
 def check_names(source: CheckpointSource) -> None:
-    """Raise an error for tensors of a model that the family here can't be."""
+    """Raise an error for tensors that no model of the family has here."""
     for pattern, expected in transformers_tables()[source.family].refused.items():
         found = next(
             (name for name in source.tensors if re.search(pattern, name)), None

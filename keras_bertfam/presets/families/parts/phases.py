@@ -12,7 +12,7 @@ from keras_bertfam.types import Config
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A phase of pre-training. Arguments that are left out keep their last values.
+    """A phase of pre-training. Arguments left out are those of the phase before.
 
     The phase continues the schedule of the phase before if it sets neither the learning
     rate nor the optimizer, and has the same objective and backbone arguments. One

@@ -1,7 +1,7 @@
 """Maps between variables of our models and tensors of checkpoints.
 
 A `WeightMap` is read in both directions. Its `Transform` is a pair of functions that
-change the values: one makes the variable of tensors, and the other is its inverse.
+change the values: one makes the variable from tensors, and the other is its inverse.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from keras_bertfam.types import Model
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
-    """A pair of functions that make a variable of PyTorch's tensors, and the reverse.
+    """A pair of functions: from tensors of PyTorch to a variable here, and back.
 
     Attributes:
         join: function that takes a list of arrays and returns an array.
