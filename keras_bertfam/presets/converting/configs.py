@@ -152,7 +152,7 @@ def _entries(table):
 
 
 def _counts_offset(table):
-    """Tell whether a config counts rows before the first position, as RoBERTa's."""
+    """Tell whether a config counts rows before the first position, like RoBERTa's."""
     return any(ours == "position_offset" for ours, _, _ in table.config)
 
 

@@ -283,7 +283,7 @@ def _tokenizer_json(source, added, path):
         pieces = [piece for piece, _ in model["vocab"]]
         if tokenizer.get_vocabulary()[: len(pieces)] != pieces:
             raise ValueError(
-                f"the pieces must be in the order of a {type(tokenizer).__name__}"
+                f"the pieces must be in the order that a {type(tokenizer).__name__} has"
             )
     record = FAMILIES[source.family]
     if record.tokenizer_class != type(tokenizer).__name__:
