@@ -101,6 +101,8 @@ def test_logits_are_of_the_table_in_the_file(family, tmp_path):
     made = Checkpoint(family, tmp_path)
     for config in (None, UNTIED):
         made.check(made.write(config=config, **{made.output: made.own}), tied=False)
+    if not made.config.tie_word_embeddings:  # EuroBERT's, which has no copies
+        return
     # A table under the name of its copy alone.
     (original,) = (
         n for n in made.tensors if n.endswith(TABLES[family].weights[0].theirs)
