@@ -308,7 +308,7 @@ def test_languages_of_a_new_encoder(settings, count):
     ("settings", "message"),
     [
         ({"phases": "x"}, "`phases` must be of type list. Received: 'x'."),
-        ({"phases": [3]}, "`phases` must be dicts with `steps` and what else"),
+        ({"phases": [3]}, "`phases` must be dicts with `steps` and the settings"),
         ({"phases": [{"steps": 1, "lr": 1}]}, "A setting of `phases` must be one of"),
         ({"steps_per_epoch": 2}, "`steps_per_epoch` must be left out with `phases`"),
         ({"distribution": "jax"}, "`distribution` must be left out with `phases`"),

@@ -99,7 +99,7 @@ def test_what_is_no_dpr(tmp_path):
         {"projection_dim": 4},
         {"projection_dim": None, "pooling": "mean"},
     ):
-        with pytest.raises(ValueError, match="DPR has BERTs whose first states are"):
+        with pytest.raises(ValueError, match="DPR of `transformers` can hold"):
             tasks.DualEncoder(backbone, **settings).export_to_transformers(
                 str(tmp_path / "written")
             )

@@ -146,7 +146,7 @@ def test_the_end_token_of_a_row_is_no_padding():
         ({"rope_parameters": {"rope_theta": -1}}, "positive 'rope_theta'"),
         (
             {"classifier_pooling": "bos", "clf_pooling": "mean"},
-            "Expected the 'clf_pooling' of the release",
+            "Expected the release's 'clf_pooling'",
         ),
         ({"hidden_dropout": 0.1}, "Expected 'hidden_dropout' to be 0"),
         ({"attention_bias": True}, "Expected 'attention_bias' to be False"),

@@ -178,7 +178,7 @@ def test_what_is_not_done_is_told(models, tmp_path):
     ("generation", "message"),
     [
         ({"odd": 1}, "`generation` must have keys among .* Received: 'odd'"),
-        ({"num_beams": "4"}, "'num_beams' in 'generation' must be of the kind"),
+        ({"num_beams": "4"}, "'num_beams' in 'generation' must be of the type"),
         ({"num_beams": 0}, "`num_beams` must be an int of at least 1"),
         ({"do_sample": True, "num_beams": 2}, "do_sample=True and num_beams=2"),
         ({"forced_bos_token_id": 99}, "`forced_bos_token_id` .* below vocabulary_size"),

@@ -181,8 +181,8 @@ def test_modernbert_configs_of_both_forms(tmp_path):
     assert ours.attention_window == (0, 4, 0)
     assert ours.rotary_base == (500.0, 10_000.0)
     for change, message in (
-        ({"layer_types": ["full_attention"]}, "Expected 3 'layer_types'"),
-        ({"local_attention": "wide"}, "'local_attention' from 2"),
+        ({"layer_types": ["full_attention"]}, "'layer_types' to be 3 of"),
+        ({"local_attention": "wide"}, "'local_attention' to be an int of at least 2"),
         ({"global_rope_theta": -1}, "a positive 'global_rope_theta'"),
         ({"rope_scaling": {"factor": 2}}, "of the type 'default'"),
         ({"norm_bias": True}, "'norm_bias'"),

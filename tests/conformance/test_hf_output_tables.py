@@ -101,6 +101,8 @@ def test_logits_are_of_the_table_in_the_file(family, tmp_path):
     made = Checkpoint(family, tmp_path)
     for config in (None, UNTIED):
         made.check(made.write(config=config, **{made.output: made.own}), tied=False)
+    if not made.config.tie_word_embeddings:  # EuroBERT's, which has no copies
+        return
     # A table under the name of its copy alone.
     (original,) = (
         n for n in made.tensors if n.endswith(TABLES[family].weights[0].theirs)
@@ -121,7 +123,7 @@ def test_a_t5_that_is_tied_and_not_scaled(config, tmp_path):
     made = Checkpoint("t5", tmp_path)
     folder = made.write(lacking=["lm_head.weight"], config=config)
     if config is UNTIED:
-        with pytest.warns(UserWarning, match="computed by the token table"):
+        with pytest.warns(UserWarning, match="the token table computes the logits"):
             made.task.from_preset(folder)
         return
     made.check(folder, tied=True)

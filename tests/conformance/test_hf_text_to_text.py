@@ -192,7 +192,7 @@ def test_old_files_and_other_models(tmp_path):
     assert max_difference(ours({"token_ids": IDS}), expected) < 1e-4
     config = json.loads((tmp_path / "config.json").read_text())
     for change, message in (
-        ({"embd_pdrop": 0.2}, "'embd_pdrop' to be as its other name, 0.1"),
+        ({"embd_pdrop": 0.2}, "'embd_pdrop' to be 0.1, as under its other name"),
         ({"scale_attn_by_inverse_layer_idx": True}, "'scale_attn_by.* to be False"),
         ({"activation_function": "mish"}, "'activation_function' to be one of"),
     ):

@@ -23,7 +23,7 @@ transformers = pytest.importorskip("transformers")
 pytestmark = [
     pytest.mark.slow,
     # Words that are none of a small vocabulary are named.
-    pytest.mark.filterwarnings("ignore:.*Words that are no tokens"),
+    pytest.mark.filterwarnings("ignore:.*Words that aren't skipped"),
     pytest.mark.filterwarnings("ignore:.*cut . of . queries"),
 ]
 

@@ -161,8 +161,8 @@ def test_files_of_earlier_releases(tmp_path, folder):
     ("change", "message"),
     [
         ({"relative_attention_num_buckets": 64}, "'relative_attention_num_b.*be 32"),
-        ({"max_position_embeddings": 2}, "int of more than 2. Received: 2"),
-        ({"max_position_embeddings": "9"}, "int of more than 2. Received: '9'"),
+        ({"max_position_embeddings": 2}, "int greater than 2. Received: 2"),
+        ({"max_position_embeddings": "9"}, "int greater than 2. Received: '9'"),
         ({"hidden_act": "mish"}, "'hidden_act'"),
         ({"hidden_size": None}, "'hidden_size' to be an integer"),
     ],

@@ -238,7 +238,7 @@ def test_initial_values_are_uniform():
         ({"intermediate_size": 3072}, "of at most 36. Received: 2048"),
         ({"num_attention_heads": 5}, "`hidden_dim` must be divisible"),
         ({"num_attention_heads": 4}, "`head_dim` must be even"),
-        ({"decoder_init_range": 0.5}, "'decoder_init_range' to be as its other name"),
+        ({"decoder_init_range": 0.5}, "'decoder_init_range' to be .*, as under its"),
         ({"hidden_size": None}, "'hidden_size' to be an integer"),
     ],
 )

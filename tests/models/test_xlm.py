@@ -110,7 +110,7 @@ def test_the_tokenizer_is_refused(tmp_path):
     folder_of(tmp_path)
     (tmp_path / "vocab.json").write_text('{"<s>": 0, "</s>": 1, "a</w>": 2}')
     (tmp_path / "merges.txt").write_text("")
-    with pytest.raises(CheckpointError, match="by `XLMTokenizer` of `transformers`"):
+    with pytest.raises(CheckpointError, match="with `XLMTokenizer` of `transformers`"):
         load_tokenizer(str(tmp_path))
     with pytest.warns(UserWarning, match="by the rules of Moses"):
         task = tasks.MaskedLM.from_preset(str(tmp_path))
@@ -171,8 +171,8 @@ CONFIG = {"emb_dim": 8, "max_position_embeddings": 9, "vocab_size": 5}
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"n_words": 3}, "Expected 'n_words' to be 'vocab_size'"),
-        ({"n_langs": 0}, "Expected 'n_langs' to be a count"),
+        ({"n_words": 3}, "Expected 'n_words' to equal 'vocab_size'"),
+        ({"n_langs": 0}, "'n_langs' to be an int of at least 1"),
         ({"use_lang_emb": "yes"}, "Expected 'use_lang_emb' to be true or false"),
     ],
 )

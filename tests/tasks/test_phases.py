@@ -223,7 +223,7 @@ def test_languages_through_phases():
         ({"steps": 1, "objective": "lm"}, "`objective` must be one of ["),
         ({"steps": 1, "languages": "de"}, "`languages` must be several strings."),
         ({"steps": 1, "backbone_arguments": 3}, "`backbone_arguments` must be a dict."),
-        ({"batch_size": 3}, "`phases` must be dicts with `steps` and what else"),
+        ({"batch_size": 3}, "`phases` must be dicts with `steps` and the settings"),
         ({"steps": 1, "epochs": 3}, "A setting of `phases` must be one of ['steps',"),
     ],
 )

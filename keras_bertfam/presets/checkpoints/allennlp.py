@@ -16,7 +16,8 @@ from keras_bertfam.presets.checkpoints.source import CheckpointError
 from keras_bertfam.presets.converting.report import warn
 from keras_bertfam.types import Config, Path
 
-_MAX_CHARACTERS = 10_000  # of a word; no weight has their number
+# Characters of a word: bounded here, as no weight's shape depends on their number.
+_MAX_CHARACTERS = 10_000
 _CHARACTERS = 261
 
 
@@ -27,7 +28,7 @@ def elmo_arguments(options_file: Path) -> Config:
         options_file: path of `options.json`.
 
     Raises:
-        CheckpointError: for options that are missing, or that no model here has.
+        CheckpointError: for a missing option, and for a value that no model here has.
     """
     options = reading.read_json(options_file)
 
@@ -84,7 +85,7 @@ def elmo_arguments(options_file: Path) -> Config:
 
 
 def _flat(options):
-    """Flatten nested options: names have points between those of their parts."""
+    """Flatten nested options to names such as `lstm.dim`."""
     flat: Config = {}
     for name, value in options.items():
         inner = _flat(value) if isinstance(value, dict) and value else {"": value}
@@ -105,17 +106,19 @@ def _unfit(path, name, expected, value):
 
 
 def check_elmo_weights(weights_file: Path, arguments: Config) -> None:
-    """Raise an error unless a file has the weights that options declare, and no others.
+    """Check that a file has the weights that the options declare.
 
-    Only shapes are read. So no model is made that is larger than its file.
+    A warning names further weights. Only shapes are read, so that a model larger than
+    its file is refused before it is built.
 
     Args:
         weights_file: path of the HDF5 file.
-        arguments: what `elmo_arguments` gives.
+        arguments: dict, the result of `elmo_arguments`.
 
     Raises:
-        CheckpointError: for a file that isn't HDF5, that refers to others or declares
-            more than it stores, or that lacks a weight or has it in another shape.
+        CheckpointError: for a file that isn't HDF5, that refers to other files or
+            declares more than it stores, and for a weight that is missing or has
+            another shape.
     """
     if not os.path.isfile(weights_file):
         raise CheckpointError(f"{os.fspath(weights_file)!r} is not a file.")
@@ -125,7 +128,7 @@ def check_elmo_weights(weights_file: Path, arguments: Config) -> None:
         if shapes.get(f"/{name}") != expected:
             raise CheckpointError(
                 f"{os.fspath(weights_file)!r} must have the weight {name!r} of the "
-                f"shape {expected}, by the options. Received: "
+                f"shape {expected}, as the options say. Received: "
                 f"{shapes.get(f'/{name}', 'none')}."
             )
     unused = sorted(shapes.keys() - {f"/{name}" for _, name, *_ in _names(arguments)})
@@ -140,11 +143,11 @@ def check_elmo_weights(weights_file: Path, arguments: Config) -> None:
 def elmo_weights(
     weights_file: Path, arguments: Config
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield weights with paths of attributes of an `ElmoBackbone`, one after the other.
+    """Yield the path of an attribute of an `ElmoBackbone` and its weight, one by one.
 
     Args:
-        weights_file: path of the HDF5 file, see `check_elmo_weights`.
-        arguments: what `elmo_arguments` gives.
+        weights_file: path of an HDF5 file that `check_elmo_weights` accepts.
+        arguments: dict, the result of `elmo_arguments`.
 
     Raises:
         CheckpointError: for a weight that can't be read, or isn't of floats.
@@ -163,7 +166,10 @@ def elmo_weights(
 
 
 def _names(arguments):
-    """Yield each attribute, its name and part in the file, and the whole's shape."""
+    """Yield for each weight its attribute, its name in the file, slice and shape there.
+
+    Two weights may be slices of one array. The shape is that of the whole array.
+    """
     everything, first = (), (0,)
     dim, filters = arguments["embedding_dim"], arguments["filters"]
     yield "characters.embeddings", "char_embed", everything, (_CHARACTERS, dim)

@@ -1,4 +1,4 @@
-"""The keys of a `config.json` of `transformers`: read, or of no meaning here."""
+"""The keys of a `config.json` of `transformers`: read, or without a meaning here."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from keras_bertfam.presets.converting.heads import counterparts
 from keras_bertfam.presets.families import transformers_tables
 
-# Keys without a meaning here, by the reason for it.
+# Keys without a meaning here, by their reasons.
 MEANINGLESS = {
     "who wrote it, and what for": """
         _name_or_path transformers_version finetuning_task task_specific_params
@@ -34,7 +34,7 @@ MEANINGLESS = {
         no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
         remove_invalid_values repetition_penalty suppress_tokens temperature top_k top_p
         typical_p""",
-    "of training, or of weights that aren't there yet": """
+    "of training, or of new weights": """
         classif_dropout classifier_init_range decoder_layerdrop encoder_layerdrop init
         init_range init_std initializer_cutoff_factor initializer_factor
         sinusoidal_embeddings embed_init_std
@@ -56,7 +56,7 @@ MEANINGLESS = {
         tie_weights_ start_n_top end_n_top classifier_dropout summary_activation
         summary_proj_to_labels summary_type summary_use_proj""",
 }
-# What is read apart from a family's table.
+# Keys that are read but aren't in a family's table.
 _READ = """
     architectures model_type id2label label2id problem_type pruned_heads
     tie_word_embeddings sentence_transformers sbert_ce_default_activation_function
@@ -68,14 +68,14 @@ _READ = """
 
 
 def unknown_keys(family: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """List the keys of a config, with their values, that nothing here accounts for.
+    """List the unknown keys of a config, with their values.
 
     Args:
         family: a key of `FAMILIES`.
         config: dict.
 
     Returns:
-        dict, without keys that are `None`, which say nothing.
+        dict, without keys that are `None`.
     """
     table = transformers_tables()[family]
     known = {*_READ, *" ".join(MEANINGLESS.values()).split()}

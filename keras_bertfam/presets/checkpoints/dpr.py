@@ -1,7 +1,8 @@
-"""Reads and writes DPR's encoders as `transformers` has them: BERTs under other names.
+"""Reads and writes folders of DPR in the format of `transformers`.
 
-A folder holds one of three models: the encoder of questions, that of passages, or a
-reader of passages, of which the encoder is taken.
+A folder holds one of three models: the encoder of questions, the encoder of passages,
+or a reader of passages, whose encoder is read. Each encoder is a BERT whose tensors
+have other names.
 """
 
 import dataclasses
@@ -17,7 +18,8 @@ from keras_bertfam.presets.inspection import check_no_preset
 from keras_bertfam.types import Model, Path
 
 _TYPE, _PROJECTION = "dpr", "projection_dim"
-# The classes of `transformers` and the folders here, by tower; their names of BERT.
+# By tower, its class in `transformers` and the name of its folder here. Tensors' names
+# begin with one of `_PREFIXES`, which `_BERT` follows.
 TOWERS = {
     "query": ("DPRQuestionEncoder", "question_encoder"),
     "passage": ("DPRContextEncoder", "ctx_encoder"),
@@ -47,17 +49,17 @@ def open_source(path: Path) -> CheckpointSource:
     projection = config.pop(_PROJECTION, 0)
     if projection != 0:
         raise CheckpointError(
-            f"The encoder in {os.fspath(path)!r} must have no projection, as DPR's "
-            f"published ones. Received: {_PROJECTION}={projection!r}."
+            f"The encoder in {os.fspath(path)!r} must have no projection, like DPR's "
+            f"published encoders. Received: {_PROJECTION}={projection!r}."
         )
-    config.pop("architectures", None)  # a BERT with a head of no task here
+    config.pop("architectures", None)  # names no head of a task here
     source = huggingface.open_source(path, config={**config, "model_type": "bert"})
     tensors = {_name(name): tensor for name, tensor in source.tensors.items()}
     return dataclasses.replace(source, tensors=reading.Tensors(tensors))
 
 
 def _name(name):
-    """Find the name that a BERT of `transformers` has for a tensor."""
+    """Give a tensor the name that it has in a BERT of `transformers`."""
     for prefix in _PREFIXES:
         name = name.removeprefix(f"{prefix}.")
     return f"bert.{name.removeprefix(_BERT)}" if name.startswith(_BERT) else name
@@ -79,7 +81,7 @@ def export(task: Model, path: Path) -> None:
     family, _ = exporting.family_and_config(task.backbone)
     if found != expected or family != "bert":
         raise ValueError(
-            "`transformers`' DPR has BERTs whose first states are the vectors. "
+            "`task` must be a `DualEncoder` that DPR of `transformers` can hold. "
             "Expected: a BertBackbone, projection_dim=None and pooling='cls'. "
             f"Received: {type(task.backbone).__name__}, {found}."
         )

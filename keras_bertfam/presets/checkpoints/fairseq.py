@@ -1,10 +1,11 @@
-"""Reads fairseq's RoBERTa, BART and SpanBERT: `model.pt`, `dict.txt` beside it.
+"""Reads fairseq's RoBERTa, BART and SpanBERT: `model.pt` with `dict.txt` beside it.
 
-The one file `*.pt` of a folder may have another name, such as `checkpoint_best.pt`.
+If a folder has only one file `*.pt`, it may have another name, such as
+`checkpoint_best.pt`.
 
-fairseq numbers the ids of GPT-2's byte-level BPE anew, in the order of `dict.txt`.
-With GPT-2's own files beside it (`encoder.json` and `vocab.bpe`, or `vocab.json` and
-`merges.txt`) the tokenizer comes along; SpanBERT's is `vocab.txt`.
+fairseq numbers the ids of GPT-2's byte-level BPE anew, in the order of `dict.txt`. The
+tokenizer is read, too, if GPT-2's own files lie beside it: `encoder.json` and
+`vocab.bpe`, or `vocab.json` and `merges.txt`. SpanBERT's vocabulary is `vocab.txt`.
 """
 
 import argparse
@@ -37,7 +38,7 @@ _GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 _FIRST, _LAST = ("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",)
 _ENCODERS = ("decoder.sentence_encoder.", "encoder.sentence_encoder.")
 _QKV = {"q": "query", "k": "key", "v": "value"}
-# Pairs of a pattern of fairseq's name and of that in `transformers`.
+# Patterns of fairseq's names, and what replaces them in the names of `transformers`.
 _NAMES = (
     (r"^embed_tokens\.", "roberta.embeddings.word_embeddings."),
     (r"^embed_positions\.", "roberta.embeddings.position_embeddings."),
@@ -51,7 +52,7 @@ _NAMES = (
     (r"\.final_layer_norm\.", ".output.LayerNorm."),
 )
 _HEAD = re.compile(r"^classification_heads\.([^.]+)\.")
-# Sizes that fairseq's arguments repeat, and what configs call them.
+# Names of sizes in fairseq's arguments, and in configs of `transformers`.
 _SIZES = {
     "encoder_layers": ("encoder_layers", "num_hidden_layers"),
     "encoder_embed_dim": ("d_model", "hidden_size"),
@@ -60,8 +61,8 @@ _SIZES = {
     "decoder_embed_dim": ("d_model",),
     "decoder_ffn_embed_dim": ("decoder_ffn_dim",),
 }
-# Our argument, fairseq's, and the value of a checkpoint without it.
 _MOST_CLASSES = 8  # of fairseq's own, in a pickle
+# The key of a config, fairseq's argument, and the value of checkpoints without it.
 _CONFIG = (
     ("num_attention_heads", "encoder_attention_heads", None),
     ("hidden_act", "activation_fn", "gelu"),
@@ -71,7 +72,7 @@ _CONFIG = (
 
 
 def recognises(path: Path) -> bool:
-    """Tell whether a path is such a file `*.pt`, or a folder with one."""
+    """Tell whether a path is a file `*.pt`, or a folder with one and no config."""
     file = _weights(os.fspath(path))
     if file is None:
         return False
@@ -79,7 +80,7 @@ def recognises(path: Path) -> bool:
 
 
 def _weights(path):
-    """Find the path of the weights; `None` if there are none or many."""
+    """Find the path of the weights; give `None` for no file, or several."""
     if not os.path.isdir(path):
         return path if path.endswith(ENDING) and os.path.exists(path) else None
     names = sorted(name for name in os.listdir(path) if name.endswith(ENDING))
@@ -98,8 +99,9 @@ def open_source(path: Path) -> CheckpointSource:
         `CheckpointSource`.
 
     Raises:
-        CheckpointError: for damaged files, for a pickle of more than tensors and
-            their arguments, and for a dictionary of another length than the table.
+        CheckpointError: for damaged files, for a pickle that holds more than tensors
+            and arguments, and for a dictionary that is longer or shorter than the
+            table of embeddings.
         ImportError: without PyTorch.
     """
     path = os.fspath(path)
@@ -126,7 +128,7 @@ def open_source(path: Path) -> CheckpointSource:
     if fairseq_bart.is_bart(state):
         family, prefix = "bart", "classification_head."
     heads = {match[1] for match in map(_HEAD.match, state) if match}
-    if len(heads) == 1:  # which one of many is meant is unknown: they are left out
+    if len(heads) == 1:  # several are left out, as it is unknown which one is meant
         state = {_HEAD.sub(prefix, name): tensor for name, tensor in state.items()}
     if family == "bart":
         tensors = {
@@ -154,12 +156,12 @@ def open_source(path: Path) -> CheckpointSource:
 
 
 def _check_sizes(file, config, arguments):
-    """Raise an error for sizes in the arguments that aren't those of the tensors."""
+    """Raise an error for a size in the arguments that differs from the tensors'."""
     for name, keys in _SIZES.items():
         known = next((config[key] for key in keys if key in config), None)
         if known is not None and arguments.get(name, known) not in (known, None):
             raise CheckpointError(
-                f"{name!r} in {str(file)!r} must be {known}, as the tensors are. "
+                f"{name!r} in {str(file)!r} must be {known}, as in the tensors. "
                 f"Received: {arguments[name]!r}."
             )
 
@@ -171,7 +173,8 @@ def _roberta(file, state, arguments):
         for new, part in _renamed(name, tensor):
             tensors[new] = reading.pytorch_tensor(part)
     config = _config(file, tensors, arguments)
-    types = (1, config["hidden_size"])  # `transformers` has one type of token
+    # `transformers` has one type of token; fairseq has none.
+    types = (1, config["hidden_size"])
     tensors["roberta.embeddings.token_type_embeddings.weight"] = LazyTensor(
         lambda: np.zeros(types, "float32"), types
     )
@@ -179,13 +182,13 @@ def _roberta(file, state, arguments):
 
 
 def _state(file):
-    """Read the tensors by fairseq's names, and the arguments of its training."""
+    """Read the tensors by fairseq's names, and the arguments of training."""
     try:
         from torch.serialization import safe_globals
     except ImportError:  # `load_pytorch` says what to install
         content = reading.load_pytorch(file)
     else:
-        # A namespace of plain values: it runs nothing.
+        # It holds plain values and runs no code.
         known: list = [argparse.Namespace]
         while True:
             try:
@@ -220,27 +223,27 @@ def _state(file):
 
 
 def _settings(part):
-    """Read settings, whatever of fairseq's versions has written them."""
+    """Read settings of any version of fairseq; give an empty dict for other values."""
     if isinstance(part, argparse.Namespace | _StandIn):
         return vars(part)
     return part if isinstance(part, dict) else {}
 
 
 class _StandIn:
-    """A stand-in for a class of fairseq's, of which only plain values are kept."""
+    """A stand-in for one of fairseq's classes. It keeps plain values only."""
 
     def __init__(self, *args, **kwargs):
         pass
 
 
 def _of_fairseq(error):
-    """Name fairseq's class that a pickle was refused for, or `None`."""
+    """Name the class of fairseq that made a pickle be refused; else `None`."""
     match = re.search(r"GLOBAL (fairseq(\.\w+)+)", str(error.__cause__))
     return match and match[1]
 
 
 def _renamed(name, tensor):
-    """Yield pairs of a name of `transformers` and a tensor."""
+    """List the names in `transformers` and the tensors that one tensor becomes."""
     encoder = next((e for e in _ENCODERS if name.startswith(e)), None)
     short = name if encoder is None else name.removeprefix(encoder)
     if encoder is None:
@@ -271,7 +274,8 @@ def _config(file, tensors, arguments):
     layers = {re.match(r"roberta\.encoder\.layer\.(\d+)\.", name) for name in tensors}
     values = {theirs: arguments.get(name, default) for theirs, name, default in _CONFIG}
     if values["num_attention_heads"] is None:
-        values["num_attention_heads"] = max(1, width // 64)  # of all released models
+        # Heads of all released models are 64 wide.
+        values["num_attention_heads"] = max(1, width // 64)
     return {
         **values,
         "model_type": "roberta",
@@ -287,13 +291,14 @@ def _config(file, tensors, arguments):
 
 
 def _read_dictionary(folder, size, optional_mask=False):
-    """Read the tokens of a dictionary by id, as strings of GPT-2's ids.
+    """Read the tokens of a dictionary in the order of their ids.
 
-    With `optional_mask` a table without a row for the mask token has none.
+    Tokens are strings of GPT-2's ids. With `optional_mask` the mask token is left out
+    if the table of embeddings has no row for it.
 
     Raises:
-        CheckpointError: if it has a line twice, or is of another length than the
-            table of embeddings.
+        CheckpointError: if a token occurs twice, or if the dictionary is longer or
+            shorter than the table of embeddings.
     """
     path = reading.file_in(folder, DICTIONARY)
     reading.check_bytes(path)
@@ -306,19 +311,20 @@ def _read_dictionary(folder, size, optional_mask=False):
     [(token, count)] = collections.Counter(tokens).most_common(1)
     if count > 1:
         raise CheckpointError(
-            f"{str(path)!r} must name a token once. Received: {token!r} {count} times."
+            f"{str(path)!r} must have each token once. Received: {token!r} {count} "
+            "times."
         )
     if len(tokens) != size:
         raise CheckpointError(
-            f"{str(path)!r} must have as many tokens as the table has rows. Expected: "
-            f"{size}, {len(_FIRST) + len(_LAST)} special ones among them. "
-            f"Received: {len(tokens)}."
+            f"{str(path)!r} must have as many tokens as the table of embeddings has "
+            f"rows. Expected: {size}, with {len(_FIRST) + len(_LAST)} special tokens "
+            f"among them. Received: {len(tokens)}."
         )
     return tokens
 
 
 class _TemporaryFiles(dict):
-    """Paths in a folder of their own, which lives as long as they do."""
+    """Paths of files in a temporary folder, which is deleted with this dict."""
 
     def __init__(self, folder: tempfile.TemporaryDirectory) -> None:
         super().__init__()
@@ -333,7 +339,7 @@ def _tokenizer_files(folder, tokens):
         path = reading.file_in(folder, vocabulary)
         ids = reading.read_json(path, vocabulary=True)
         names = {str(number): token for token, number in ids.items()}
-        # Those that GPT-2 lacks are special, or made up to fill the table.
+        # Tokens that GPT-2 lacks are special, or fill up the table.
         new = {names.get(token, token): index for index, token in enumerate(tokens)}
         files = _TemporaryFiles(tempfile.TemporaryDirectory(prefix="fairseq-"))
         target = pathlib.Path(files._folder.name)

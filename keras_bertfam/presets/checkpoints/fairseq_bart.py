@@ -1,7 +1,7 @@
 """fairseq's BART: names and config.
 
-Most names are those of `transformers`, which took them over; the one table of tokens is
-the encoder's, the decoder's and, in later versions, the logits'.
+`transformers` took over most of the names. The encoder and the decoder share one table
+of token embeddings, and in later versions the logits share it, too.
 """
 
 import re
@@ -18,7 +18,7 @@ _NAMES = {
 }
 # Tensors that only tell which version of the code wrote the file.
 _LEFT_OUT = re.compile(r"(encoder|decoder)\.(version|embed_positions\._float_tensor)")
-# Key of `transformers`, fairseq's, and the value of `bart_large`.
+# The key of `transformers`, fairseq's key, and the value of `bart_large`.
 _CONFIG = (
     ("activation_function", "activation_fn", "gelu"),
     ("dropout", "dropout", 0.1),
@@ -31,7 +31,7 @@ _CONFIG = (
 
 
 def is_bart(names: Iterable[str]) -> bool:
-    """Tell whether tensors of these names are those of an encoder and a decoder."""
+    """Tell whether names of tensors are those of an encoder and a decoder."""
     starts = {name.partition(".layers.")[0] for name in names}
     return {"encoder", "decoder"} <= starts
 
@@ -52,18 +52,18 @@ def renamed(state: Mapping[str, Any]) -> dict[str, Any]:
 def config_of(
     file: Path, tensors: Mapping[str, LazyTensor], arguments: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Make the config of `transformers`: sizes by shapes, the rest as fairseq says.
+    """Make the config of `transformers` from the shapes and fairseq's arguments.
 
     Args:
         file: path, for messages.
-        tensors: by their names in `transformers`.
-        arguments: of fairseq's training; may lack all.
+        tensors: tensors by their names in `transformers`.
+        arguments: dict of the arguments of fairseq's training; it may be empty.
 
     Returns:
         dict.
 
     Raises:
-        CheckpointError: for tensors that are missing or of another number of axes.
+        CheckpointError: for tensors that are missing, or have a wrong number of axes.
     """
     with reading.errors_of(file, KeyError, ValueError):
         vocabulary, width = tensors["shared.weight"].shape

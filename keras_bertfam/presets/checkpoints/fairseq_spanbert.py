@@ -1,7 +1,8 @@
-"""SpanBERT's checkpoints, as its authors' fork of fairseq saves them, with both heads.
+"""SpanBERT's checkpoints in the format of its authors' fork of fairseq.
 
-The encoder and the head of masked tokens have the names that BERT had in PyTorch in
-2019. `cls.pair_target_predictions` is the head that predicts from the borders of spans.
+Both heads are read. The encoder and the masked language model's head have the names
+that BERT had in PyTorch in 2019. `cls.pair_target_predictions` is the head that
+predicts the tokens of a span from its borders.
 
 Reference: [Joshi et al., 2019](https://arxiv.org/abs/1907.10529);
 facebookresearch/SpanBERT, pretraining/fairseq/models/pair_bert.py.
@@ -19,20 +20,20 @@ from keras_bertfam.types import Config, Path
 BACKBONE = "SpanBertBackbone"
 _PREFIX = "decoder."
 _NORMS = ((".gamma", ".weight"), (".beta", ".bias"))
-# Copies of the table of words.
+# Copies of the table of word embeddings.
 _TABLES = re.compile(r"cls\.(pair_target_)?predictions\.decoder\.weight")
 
 
 def is_spanbert(state: Mapping[str, Any]) -> bool:
-    """Tell whether tensors have the names of SpanBERT's fork."""
+    """Tell whether tensors have the names of SpanBERT's fork of fairseq."""
     return any(name.startswith(f"{_PREFIX}bert.") for name in state)
 
 
 def renamed(state: Mapping[str, Any], file: Path) -> dict[str, LazyTensor]:
-    """Give the tensors the names that `transformers` has, or would have.
+    """Give the tensors the names of `transformers`, or names of its kind.
 
     Raises:
-        CheckpointError: for a head with a table of its own.
+        CheckpointError: for a head whose table isn't that of the word embeddings.
     """
     tensors = {}
     for old, tensor in state.items():
@@ -45,8 +46,8 @@ def renamed(state: Mapping[str, Any], file: Path) -> dict[str, LazyTensor]:
         tensor = tensors.pop(name)
         if table is None or not table.equal(tensor):
             raise CheckpointError(
-                f"{name!r} of {os.fspath(file)!r} must be the table of words, to which "
-                "it is tied. Received: another."
+                f"{name!r} of {os.fspath(file)!r} must equal the table of word "
+                "embeddings, to which it is tied. Received: another table."
             )
     return {name: reading.pytorch_tensor(tensor) for name, tensor in tensors.items()}
 
@@ -57,7 +58,7 @@ def config_of(
     """Make a config of `transformers` from the shapes and the arguments of training.
 
     Raises:
-        CheckpointError: for shapes of no such model.
+        CheckpointError: for tensors that are missing, or don't have a BERT's shapes.
     """
     at = "bert.embeddings."
     with reading.errors_of(file, KeyError, ValueError, IndexError):
@@ -74,7 +75,7 @@ def config_of(
         "intermediate_size": inner,
         "num_hidden_layers": len({match[1] for match in layers if match}),
         "num_attention_heads": heads
-        or max(1, width // 64),  # of both that are released
+        or max(1, width // 64),  # heads of both released models are 64 wide
         "max_position_embeddings": positions,
         "type_vocab_size": types,
         "hidden_act": arguments.get("hidden_act", "gelu"),

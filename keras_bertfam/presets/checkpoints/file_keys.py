@@ -1,12 +1,18 @@
-"""The keys of checkpoints' files: used, of no meaning here, or refused.
+"""The keys of checkpoints' files: used, without a meaning here, or refused.
 
-A key in a table is of one of three kinds. It is used; or it means nothing here, by the
-reason that is said; or it must have one of some values, and is refused by its name
-otherwise. A key in no table is named, with its value, when the checkpoint is loaded.
+A table sorts keys into three kinds:
 
-Other modules have the keys of their formats: `config_keys` those of a `config.json` of
-`transformers`, `sentence_transformers`, `kerashub`, and `tokenizer_pipelines` those of
-`tokenizer.json`. `python -m tests.key_table` prints all.
+- keys that are used;
+- keys without a meaning here, with the reason;
+- keys that must have one of a few values. Other values raise an error that names the
+  key.
+
+A warning names every key that is in no table, with its value, when the checkpoint is
+loaded.
+
+Four other modules have the keys of their own formats: `config_keys` (the `config.json`
+of `transformers`), `sentence_transformers`, `kerashub` and `tokenizer_pipelines`
+(`tokenizer.json`). `python -m tests.key_table` prints all keys.
 """
 
 import dataclasses
@@ -20,14 +26,14 @@ from keras_bertfam.types import Path
 
 @dataclasses.dataclass(frozen=True)
 class Keys:
-    """The keys of a kind of file, and what becomes of each.
+    """The keys of one kind of file, and what becomes of each.
 
     Args:
         file: the name of the file, or of a part of it.
-        used: keys, with spaces between.
+        used: keys, separated by spaces.
         only: dict from keys to the values that they may have.
-        meaningless: dict from reasons to keys, with spaces between; one that ends with
-            `*` stands for all that begin so.
+        meaningless: dict from reasons to keys, separated by spaces. A key that ends
+            with `*` stands for all keys with this beginning.
     """
 
     file: str
@@ -42,7 +48,7 @@ class Keys:
             raise ValueError(f"Keys of {self.file} must be listed once: {twice}.")
 
     def entries(self) -> Iterator[tuple[str, str, str]]:
-        """Yield each key, what becomes of it, and the reason or the values."""
+        """Yield each key, what becomes of it, and the reason or the allowed values."""
         for key in self.used.split():
             yield key, "used", ""
         for reason, keys in self.meaningless.items():
@@ -52,24 +58,24 @@ class Keys:
             yield key, "refused", f"unless {' or '.join(map(repr, values))}"
 
     def refuse(self, content: Mapping[str, Any], where: Path) -> None:
-        """Raise a `CheckpointError` for a value that no model here has."""
+        """Raise a `CheckpointError` for a value that isn't in `only`."""
         for key, values in self.only.items():
             if key in content and not _is_one_of(content[key], values):
                 raise CheckpointError(
-                    f"{os.fspath(where)!r} must have {key}={values[0]!r}, as what is "
-                    f"here. Received: {content[key]!r}."
+                    f"{os.fspath(where)!r} must have {key}={values[0]!r}, as no model "
+                    f"here has another value. Received: {content[key]!r}."
                 )
 
     def notes(self, content: Mapping[str, Any], where: Path) -> tuple[str, ...]:
-        """Account for each key of a file.
+        """Refuse the values that no model here has, and name the unknown keys.
 
         Args:
-            content: dict, the file's.
+            content: dict, the content of the file.
             where: path of the file, for messages.
 
         Returns:
-            A tuple of a sentence on what isn't known, or an empty one. `None` says
-            nothing.
+            A tuple of one sentence that lists the unknown keys; an empty tuple if all
+            keys are known. Unknown keys that are `None` aren't listed.
 
         Raises:
             CheckpointError: for a value that no model here has.
@@ -92,7 +98,7 @@ class Keys:
 
 
 def _is_one_of(value: Any, values: tuple[Any, ...]) -> bool:
-    """Tell whether a value is one of some; `True` isn't 1."""
+    """Tell whether `values` has a value; `True` isn't the same as 1."""
     return any(
         value == each and isinstance(value, bool) == isinstance(each, bool)
         for each in values
@@ -100,8 +106,8 @@ def _is_one_of(value: Any, values: tuple[Any, ...]) -> bool:
 
 
 _NONE_OR_FALSE = (False, None)
-# The arguments of training that fairseq keeps beside the tensors, those of RoBERTa,
-# BART and SpanBERT's fork. What the computation depends on is used or has one value.
+# The arguments of training that fairseq keeps beside the tensors of RoBERTa, BART and
+# SpanBERT. Arguments that change the computation are used, or must have one value.
 FAIRSEQ = Keys(
     "model.pt (args, or cfg)",
     used="""
@@ -193,7 +199,7 @@ FAIRSEQ = Keys(
             not_share_pair_embedding cased_* warmup decay best_*""",
     },
 )
-# Values that RoBERTa must have, and BART needn't.
+# Values that RoBERTa must have. BART may have others.
 FAIRSEQ_ROBERTA = Keys(
     "model.pt (args, or cfg) of RoBERTa",
     only={
@@ -203,13 +209,13 @@ FAIRSEQ_ROBERTA = Keys(
         "no_scale_embedding": (True, None),
     },
 )
-# Parts of nested settings that aren't the model's.
+# Parts of fairseq's nested settings that don't describe the model.
 FAIRSEQ_PARTS = """
     _name common common_eval distributed_training dataset optimization checkpoint bmuf
     generation eval_lm interactive task criterion optimizer lr_scheduler scoring bpe
     tokenizer ema job_logging_cfg reset_logging simul_type""".split()
 
-# Settings of Mesh TensorFlow's code: configurables of models by parameter.
+# Settings of Mesh TensorFlow's code: a configurable, a point and its parameter.
 GIN = Keys(
     "operative_config.gin",
     used="""
@@ -262,7 +268,7 @@ GIN = Keys(
     },
 )
 
-# The Model Garden's settings of a run; those of the encoder by its type.
+# The encoder's part of the Model Garden's settings.
 PARAMS = Keys(
     "params.yaml (encoder)",
     used="""
@@ -276,7 +282,7 @@ PARAMS = Keys(
         "output_range": (None,),
     },
     meaningless={
-        "of weights that aren't there yet, or what is returned": """
+        "of new weights, or of what is returned": """
             initializer_range return_all_encoder_outputs return_attention_scores
             return_word_embeddings""",
     },
@@ -335,7 +341,7 @@ TOKENIZER_CONFIG = Keys(
             truncation_strategy truncation padding pad_to_multiple_of
             pad_token_type_id add_bos_token add_eos_token trim_offsets
             return_token_type_ids""",
-        "padding is masked, and what is unknown said by the vocabulary": """
+        "padding is masked, and the vocabulary has the unknown token": """
             pad_token unk_token""",
         "of chats, and of parts that no tokenizer here has": """
             chat_template use_default_system_prompt legacy legacy_behaviour
@@ -350,16 +356,16 @@ SPECIAL_TOKENS_MAP = Keys(
         bos_token eos_token sep_token cls_token mask_token additional_special_tokens
         extra_special_tokens""",
     meaningless={
-        "padding is masked, and what is unknown said by the vocabulary": """
+        "padding is masked, and the vocabulary has the unknown token": """
             pad_token unk_token"""
     },
 )
-# Keys of an object that Keras wrote; its class refuses keys in its `config`.
+# Keys of an object that Keras wrote. Its class refuses unknown keys of its `config`.
 SERIALIZED = Keys(
     "config.json, task.json, preprocessor.json, tokenizer.json of a preset",
     used="registered_name class_name module config name",
     meaningless={
-        "of building again, which the classes do": "build_config compile_config",
+        "the classes build themselves anew": "build_config compile_config",
         "of other code": "assets weights date_saved keras_version",
     },
 )
@@ -371,7 +377,7 @@ METADATA = Keys(
         "the tasks that KerasHub has for the class": "tasks",
     },
 )
-# Each key is a token, and its value the id, which has to be the vocabulary's or new.
+# Each key is a token and its value the id: the vocabulary's own, or one behind its end.
 ADDED_TOKENS = Keys("added_tokens.json", used="*")
 # ColBERT keeps the settings of a whole experiment.
 COLBERT = Keys(
@@ -382,7 +388,7 @@ COLBERT = Keys(
     only={"similarity": ("cosine", None), "interaction": ("colbert", None)},
     meaningless={
         "the names of the markers in messages": "query_token doc_token",
-        "the table of the projection has it": "dim",
+        "said by the projection's shape": "dim",
         "how it was trained": """
             bsize accumsteps lr maxsteps save_every resume resume_optimizer warmup
             warmup_bert relu nway use_ib_negatives reranker distillation_alpha

@@ -1,4 +1,4 @@
-"""The registry of formats: which module reads a path."""
+"""The registry of formats: which module reads which path."""
 
 import importlib
 import os
@@ -25,7 +25,7 @@ def find_reader(path: Path) -> ModuleType | None:
         path: str or path of a folder or file.
 
     Returns:
-        A module with `recognises` and `open_source`, see `source`.
+        A module with `recognises` and `open_source`, or `None`; see `source`.
     """
     path = os.fspath(path)
     for name in READERS:

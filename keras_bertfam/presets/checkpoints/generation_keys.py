@@ -1,4 +1,4 @@
-"""The keys of a `generation_config.json`: used, or of no meaning here."""
+"""The keys of a `generation_config.json`: used, or without a meaning here."""
 
 import os
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from keras_bertfam.types import Path
 
 GENERATION = "generation_config.json"
 _INT, _NUMBER, _FLAG = (int,), (int, float), (bool,)
-# What a language model's `generation` may have, and of which types it is: "ids" is one
-# or a list, "words" are lists of ids.
+# The keys of a language model's `generation`, and the types of their values: "ids" is
+# an id or a list of ids, "words" is a list of lists of ids.
 USED: dict[str, Any] = {
     "max_length": _INT,
     "max_new_tokens": _INT,
@@ -36,7 +36,7 @@ USED: dict[str, Any] = {
     "suppress_tokens": "ids",
     "bad_words_ids": "words",
 }
-# Keys without a meaning here, by the reason for it.
+# Keys without a meaning here, by their reasons.
 MEANINGLESS = {
     "who wrote it": "_from_model_config transformers_version _commit_hash",
     "the tokenizer's": "pad_token_id bos_token_id",
@@ -53,7 +53,7 @@ MEANINGLESS = {
         assistant_early_exit assistant_lookbehind target_lookbehind
         assistant_ensemble_weight speculation_type""",
 }
-# Values with which a key says nothing, of those that aren't done here.
+# Keys of methods that aren't supported, and the values that switch a method off.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "encoder_no_repeat_ngram_size": (0,),
     "encoder_repetition_penalty": (1,),
@@ -71,14 +71,19 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 def read(folder: Path, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Read what `generate()` does by default, and list in phrases what isn't done here.
+    """Read the default settings of `generate()`, and list those that aren't supported.
 
     Args:
         folder: path of a folder of `transformers`.
-        config: dict, of its `config.json`, which says it in older folders.
+        config: dict, the content of its `config.json`. Older folders have the settings
+            there.
+
+    Returns:
+        A tuple of a dict of settings, and a list of strings such as
+        `"penalty_alpha='0.6'"`.
 
     Raises:
-        CheckpointError: for a value of another type, naming the key.
+        CheckpointError: for a value of a wrong type. The message names the key.
     """
     where = os.path.join(folder, GENERATION)
     if not os.path.isfile(where):
@@ -99,15 +104,15 @@ def read(folder: Path, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[
 
 
 def checked_settings(values: Mapping[str, Any], where: Path) -> dict[str, Any]:
-    """Check that values of keys in `USED` are of its types, and return them.
+    """Check that the values of settings are of the types in `USED`, and return them.
 
     Raises:
-        CheckpointError: naming the key.
+        CheckpointError: for a value of a wrong type. The message names the key.
     """
     for key, value in values.items():
         if not _fits(value, USED[key]):
             raise CheckpointError(
-                f"{key!r} in {os.fspath(where)!r} must be of the kind that "
+                f"{key!r} in {os.fspath(where)!r} must be of the type that "
                 f"`transformers` writes. Received: {value!r}."
             )
     return {**values}

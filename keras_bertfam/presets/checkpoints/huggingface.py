@@ -1,4 +1,4 @@
-"""Folders that `transformers` writes, as checkpoint sources."""
+"""Reads folders that `transformers` writes."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from keras_bertfam.presets.families.parts.tables import COPIES
 from keras_bertfam.types import Path
 
 CONFIG = "config.json"
-# In the order in which they are tried; the pickles last.
+# Files of weights, in the order in which they are tried. Pickles come last.
 WEIGHTS = {
     "model.safetensors": reading.read_safetensors,
     "model.safetensors.index.json": lambda path: reading.read_sharded(
@@ -32,16 +32,16 @@ TOKENIZER_FILES = (
     "spiece.model",
     "tokenizer.json",
 )
-# Other names for the same kind of file, XLM-R's and DeBERTa's.
+# Names of a SentencePiece model in folders of XLM-R and DeBERTa.
 OTHER_NAMES = {"sentencepiece.bpe.model": "spiece.model", "spm.model": "spiece.model"}
 TOKENIZER_CONFIG = "tokenizer_config.json"
-# What trainers and `torch.compile` put before names.
+# Prefixes of names that trainers and `torch.compile` add.
 WRAPPERS, COMPILED = ("module", "model"), "_orig_mod"
-# Tasks whose texts a generation config is about.
+# Tasks that a generation config has settings for.
 WRITERS = ("CausalLM", "TextToText", "RetrievalAugmentedGenerator")
-# A model in a folder of its own that belongs to the one beside it.
+# Folders of models that belong to the model of the folder around them.
 PARTS = ("generator",)
-# DeBERTaV3's generator lies beside the discriminator, and has other layers only.
+# DeBERTaV3's generator lies beside the discriminator. Only its layers differ.
 GENERATOR = "pytorch_model.generator.bin"
 
 
@@ -63,7 +63,7 @@ def recognises(path: Path) -> bool:
 
 
 def config_of(path: Path) -> dict[str, Any]:
-    """Read the config of such a folder; an empty dict of what is none."""
+    """Read the config of such a folder; give an empty dict for other paths."""
     if not recognises(path):
         return {}
     try:
@@ -79,15 +79,15 @@ def open_source(
 
     Args:
         path: path of a folder.
-        part: bool. Whether it belongs to another, and so has no parts.
-        config: dict. The config, if it isn't that of the file.
+        part: bool. Whether the model is a part of another, and so has no parts itself.
+        config: dict. The config that replaces the file's.
 
     Returns:
         `CheckpointSource`.
 
     Raises:
-        CheckpointError: for missing or damaged files, and models that no family
-            here is.
+        CheckpointError: for missing or damaged files, and for models of a family that
+            isn't supported.
     """
     path = os.fspath(path)
     names = set(os.listdir(path))
@@ -137,7 +137,7 @@ def _read(reader, path, name):
 
 
 def _generator_beside(path, config, family):
-    """Open DeBERTaV3's generator, whose config is that of the model beside it."""
+    """Open DeBERTaV3's generator, which has the config of the model beside it."""
     tensors = _read(reading.read_pytorch, path, GENERATOR)
     found = (re.search(r"\.layer\.(\d{1,9})\.", name) for name in tensors)
     layers = [int(match[1]) for match in found if match]
@@ -161,7 +161,7 @@ def _notes(family, config, not_done):
 
 
 def _unwrapped(tensors, family):
-    """Strip from names what a model was wrapped in to be trained."""
+    """Strip prefixes from names that a wrapper of the model added in training."""
     table = transformers_tables()[family]
     first, *_ = (name for weight in table.weights for name in weight.theirs)
     own = (
@@ -182,7 +182,10 @@ def _is_part(path):
 
 
 def _current_name(name):
-    """Give the present name of a norm, which had another in models from TensorFlow."""
+    """Give the present name of a normalization's weight.
+
+    Models from TensorFlow have `gamma` and `beta`.
+    """
     for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
         if name.endswith(old):
             return name.removesuffix(old) + new
@@ -200,8 +203,7 @@ def _oldest_family(config, names):
         or table.sign_file in names
         or config.get("type_vocab_size") == 1
     ]
-    # A file says more than the keys that a family shares with another, and more keys
-    # than some of them.
+    # A family that a file points to comes first, then the one with the most keys.
     fitting.sort(key=lambda f: (tables[f].sign_file is None, -len(tables[f].signs)))
     return next(iter(fitting), None)
 
@@ -222,7 +224,10 @@ def _family(path, config, tensors, names):
 
 
 def _is_bare(names):
-    """Tell whether names have no prefix; DistilBERT's then begin with XLNet's."""
+    """Tell whether names lack a prefix.
+
+    DistilBERT's names without a prefix begin like XLNet's with one.
+    """
     tables = transformers_tables().values()
     first = {
         n for table in tables for weight in table.weights[:1] for n in weight.theirs
@@ -237,10 +242,10 @@ def _has_prefix(names, family):
 
 
 def with_originals(tensors: Mapping[str, Any], family: str) -> dict[str, Any]:
-    """Add the tensors that a file has under the name of a copy only.
+    """Add the originals of tensors that a file has only under the name of a copy.
 
-    A bias under the name of a copy takes the place of the original: `transformers`
-    computes logits with it.
+    A bias under the name of a copy takes the place of the original, since
+    `transformers` computes logits with the copy.
 
     Args:
         tensors: dict of tensors by their names in `transformers`.
@@ -262,13 +267,13 @@ def with_originals(tensors: Mapping[str, Any], family: str) -> dict[str, Any]:
 
 
 def unequal_copies(source: CheckpointSource) -> dict[str, str]:
-    """List the tensors of a checkpoint that differ from what they should be a copy of.
+    """List the copies in a checkpoint that differ from their originals.
 
     Args:
         source: `CheckpointSource`.
 
     Returns:
-        Dict from their names to those of the originals.
+        Dict from names of copies to names of originals.
     """
     tensors, unequal = source.tensors, {}
     table = transformers_tables()[source.family]
@@ -281,10 +286,10 @@ def unequal_copies(source: CheckpointSource) -> dict[str, str]:
 
 
 def _name_of_original(tensors, name, prefix):
-    """Find the name of an original in a file, or `None`."""
+    """Find the name of an original in a file; give `None` if it isn't there."""
     return next((n for n in (name, f"{prefix}.{name}") if n in tensors), None)
 
 
 def _are_equal(a, b):
-    """Tell whether arrays are equal, with NaN in the same places if any."""
+    """Tell whether arrays are equal; NaN equals NaN."""
     return a.shape == b.shape and bool(np.all((a == b) | ((a != a) & (b != b))))

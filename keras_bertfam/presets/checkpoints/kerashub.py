@@ -1,4 +1,4 @@
-"""Presets of KerasHub's own classes: read here, and made of our models."""
+"""Reads presets of KerasHub's own classes, and makes KerasHub's models of ours."""
 
 import functools
 import os
@@ -30,17 +30,17 @@ _TOKENIZER_FILES = {
     "merges.txt": "merges.txt",
     "vocabulary.spm": "spiece.model",
 }
-# Its tasks' names without the family, and our roles of their heads.
+# KerasHub's names of tasks without the family, and our roles of their heads.
 _TASKS = {
     "MaskedLM": "masked_lm",
     "TextClassifier": "classifier",
     "CausalLM": "causal_lm",
     "Seq2SeqLM": "seq2seq_lm",
 }
-# Keys of a config that no class of KerasHub has, and that change no result.
+# Keys of our configs that KerasHub's classes lack, and that change no result.
 _FREE = ("model_type", "initializer_range", "architectures")
-# Keys of its files beside the backbone's: `None` for those without a meaning here, and
-# otherwise the values that they may have. What isn't here is used, or refused.
+# Keys of the files beside the backbone's, and the values that they may have. `None`
+# marks a key without a meaning here. Keys that aren't listed are used, or refused.
 _COMMON = dict.fromkeys(
     ("name", "trainable", "dtype", "build_config", "registered_name")
 )
@@ -49,7 +49,7 @@ KEYS: dict[str, dict[str, tuple | None]] = {
         **_COMMON,
         "backbone": None,
         "preprocessor": None,
-        # Shapes say it
+        # The shapes give these two.
         "num_classes": None,
         "hidden_dim": None,
         "pooling": None,
@@ -67,7 +67,7 @@ KEYS: dict[str, dict[str, tuple | None]] = {
         "vocabulary": None,
         "merges": None,
         "proto": None,
-        # Those of the class; a tokenizer of its own has others
+        # The class has these itself.
         "special_tokens": None,
         "unsplittable_tokens": None,
         "sequence_length": (None,),
@@ -94,7 +94,7 @@ _TOKENIZERS = {
     "special_tokens_in_strings": "special_tokens_in_strings",
     "add_prefix_space": "add_prefix_space",
 }
-# A classifier's activation, and ours with it.
+# A classifier's activation, and the arguments of ours.
 _ACTIVATIONS: dict[str | None, dict[str, Any]] = {
     None: {},
     "linear": {},
@@ -102,7 +102,7 @@ _ACTIVATIONS: dict[str | None, dict[str, Any]] = {
     "sigmoid": {"activation": "sigmoid", "multi_label": True},
 }
 _ENDINGS = {"Seq2SeqLM": "TextToText"}
-# The end of the name of a tensor's third that a variable is, as GPT-2's queries.
+# The name of a variable that is a third of a tensor, such as GPT-2's queries.
 _THIRD = re.compile(r"(.+)\[([012])\]")
 
 
@@ -119,8 +119,8 @@ def recognises(path: Path) -> bool:
 def open_source(path: Path) -> CheckpointSource:
     """Open the checkpoint in a preset directory of KerasHub.
 
-    KerasHub loads the model, and each tensor is a view of one of its variables. So
-    unlike with other formats, KerasHub's model and ours are in memory together.
+    KerasHub loads the model, and each tensor is a view of one of its variables. Unlike
+    with other formats, two models are therefore in memory: KerasHub's and ours.
 
     Args:
         path: path of the directory.
@@ -129,8 +129,8 @@ def open_source(path: Path) -> CheckpointSource:
         `CheckpointSource`.
 
     Raises:
-        CheckpointError: for missing or damaged files, and for classes that no
-            family here is.
+        CheckpointError: for missing or damaged files, and for classes of a family that
+            isn't supported.
     """
     path = os.fspath(path)
     try:
@@ -183,8 +183,8 @@ def _config(family, arguments):
         if not fitting:
             received = {k: arguments[k] for k in next(iter(options.values()))}
             raise CheckpointError(
-                f"{table.backbone} of KerasHub must be one that {key!r} of "
-                f"`transformers` has a value for: {', '.join(options)}. "
+                f"{table.backbone} of KerasHub must have arguments that {key!r} of "
+                f"`transformers` has a value for, one of {', '.join(options)}. "
                 f"Received: {received}."
             )
         config[key] = fitting[0]
@@ -197,7 +197,7 @@ def _name(value):
 
 
 def _load(path, table):
-    """Load KerasHub's backbone, or its task if one with a head was saved."""
+    """Load KerasHub's task if one with a head was saved, and else its backbone."""
     task = untrusted_files.read_config(path, preset_checks.TASK_FILE)
     title = "" if task is None else task["registered_name"].partition(">")[2]
     prefix = table.backbone.removesuffix("Backbone")
@@ -207,7 +207,7 @@ def _load(path, table):
 
 
 def _pairs(model, table):
-    """List the weight maps of a class with the variables of a model they lead to."""
+    """Yield each weight map of a class with the variable of the model that it names."""
     variables = {variable.path: variable for variable in model.weights}
     prefix = table.backbone.removesuffix("Backbone")
     heads = table.heads.get(type(model).__name__.removeprefix(prefix), ())
@@ -226,7 +226,7 @@ def _pairs(model, table):
 
 
 def _find(model, variables, path):
-    """Find a variable by its path, or by attributes from the backbone, or `None`."""
+    """Find a variable by its path, or by the backbone's attributes; else `None`."""
     if "." not in path:
         return variables.get(path)
     return find(getattr(model, "backbone", model), path)
@@ -239,7 +239,7 @@ def _num_layers(model):
 def _tensors(model, table):
     """Give the tensors of a model their names in `transformers`.
 
-    Variables without such a name are there by their paths, so that they are reported.
+    Variables without such a name keep their paths, so that a warning reports them.
     """
     tensors, unknown = {}, {variable.path: variable for variable in model.weights}
     for weight, variable in _pairs(model, table):
@@ -262,7 +262,7 @@ def _tensors(model, table):
 
 
 def _joined(tensors):
-    """Put tensors that are in thirds together, side by side."""
+    """Concatenate the thirds of tensors, such as GPT-2's queries, keys and values."""
     thirds: dict[str, list[LazyTensor]] = {}
     for name in [name for name in tensors if _THIRD.fullmatch(name)]:
         thirds.setdefault(_THIRD.fullmatch(name)[1], []).append(tensors.pop(name))
@@ -277,7 +277,7 @@ def _joined(tensors):
 
 
 def _tensor(tensors, name):
-    """Find a tensor, or the third of one, or `None`."""
+    """Find a tensor or a third of one; give `None` if it isn't there."""
     third = _THIRD.fullmatch(name)
     if third is None:
         return tensors.get(name)
@@ -329,7 +329,8 @@ def _preprocessor(path, table):
     truncate = config.pop("truncate", "round_robin")
     if truncate != "round_robin":
         notes.append(
-            f"With truncate={truncate!r}: pairs lose the ends of the longer text here."
+            f"In spite of truncate={truncate!r}, pairs that are too long lose the end "
+            "of the longer text here."
         )
     for key, value in config.items():
         fits = type(value) is int and value > 0 if "length" in key else True
@@ -348,8 +349,7 @@ def _read(path, name, used):
     """Read the name of a class without its package, and the used keys of its config.
 
     Raises:
-        CheckpointError: for a key that isn't known, and for one whose value has no
-            meaning here.
+        CheckpointError: for an unknown key, and for a value that isn't allowed.
     """
     content = untrusted_files.read_config(path, name)
     if content is None:
@@ -377,8 +377,8 @@ def to_keras_hub(model: Model) -> Model:
     table = keras_hub_tables().get(family)
     if table is None:
         raise ValueError(
-            f"KerasHub has no model of the family {family!r}. "
-            f"Received: {type(backbone).__name__}."
+            f"`to_keras_hub` needs a model of a family that KerasHub has. "
+            f"Received: {type(backbone).__name__}, of the family {family!r}."
         )
     arguments = _arguments(family, config, backbone)
     cls = getattr(keras_hub.models, table.backbone)
@@ -394,10 +394,10 @@ def to_keras_hub(model: Model) -> Model:
 
 
 def _make_task(model, table, backbone):
-    """Make a task of KerasHub, with a new head, of the kind of ours.
+    """Make KerasHub's task of the same kind, with a new head.
 
     Raises:
-        ValueError: if it has none.
+        ValueError: if KerasHub has no such task.
     """
     ours = counterpart(type(model))
     role = next(iter(ours.roles), None) if ours and len(ours.roles) == 1 else None
@@ -415,7 +415,11 @@ def _make_task(model, table, backbone):
 
 
 def _arguments(family, config, backbone):
-    """Make the arguments of KerasHub's class, if it has such a model."""
+    """Make the arguments of KerasHub's class.
+
+    Raises:
+        ValueError: if its class has no such model.
+    """
     table = keras_hub_tables()[family]
     config = {"inner_group_num": 1, **config}
     arguments = {ours: config[theirs] for theirs, ours in table.config.items()}
@@ -429,11 +433,12 @@ def _arguments(family, config, backbone):
         for key, value in config.items()
         if key not in _FREE and back[key] != value
     ]
-    if "gelu_new" in arguments.values():  # only the other form has a name in Keras
+    # Keras has a name for the other form only.
+    if "gelu_new" in arguments.values():
         lost.append("activation='gelu_tanh'")
     if lost:
         raise ValueError(
-            f"KerasHub has no such model. Received {type(backbone).__name__} with"
-            f", by the names of `transformers`, {', '.join(lost)}."
+            f"KerasHub has no {type(backbone).__name__} with these settings, by the "
+            f"names of `transformers`: {', '.join(lost)}."
         )
     return arguments

@@ -1,7 +1,8 @@
-"""Reads folders of ColBERT; what folders say of queries' and passages' tokens.
+"""Reads folders of ColBERT, and settings of rows of queries and passages.
 
-Three libraries say it in three ways: ColBERT in its file `artifact.metadata`, PyLate in
-keys of the whole folder, and sentence-transformers in those of its modules.
+Three libraries write these settings in three places: ColBERT in `artifact.metadata`,
+PyLate in `config_sentence_transformers.json`, and sentence-transformers in the configs
+of its modules.
 """
 
 import dataclasses
@@ -18,7 +19,8 @@ from keras_bertfam.presets.checkpoints.source import (
 )
 from keras_bertfam.types import Config, Path, Tokenizer
 
-# Keys of the Transformer's file, and those that PyLate's folders have of the whole.
+# Keys of `sentence_bert_config.json`, and of PyLate's
+# `config_sentence_transformers.json`.
 LENGTHS = ("document_length", "query_length", "query_expansion")
 _ATTENDED = ("attend_to_expansion_tokens", "attend_to_mask_tokens")
 PYLATE = (
@@ -30,12 +32,12 @@ PYLATE = (
     "skiplist_words",
 )
 _EXPANSION = ("strategy", "attend", "token", "length")
-# What PyLate does, where its file says nothing.
+# PyLate's defaults.
 _QUERY_LENGTH, _DOCUMENT_LENGTH = 32, 180
 
 
 _COLBERT, METADATA = "HF_ColBERT", "artifact.metadata"
-# The table of the projection, and its name in folders of sentence-transformers.
+# The projection's matrix, and its name in folders of sentence-transformers.
 _LINEAR, _OURS = "linear.weight", "sentence_projection.weight"
 
 
@@ -62,7 +64,10 @@ def open_source(path: Path) -> CheckpointSource:
     source = huggingface.open_source(path, config=config)
     tensors = dict(source.tensors)
     if _LINEAR not in tensors:
-        raise CheckpointError(f"There is no table {_LINEAR!r} in {os.fspath(path)!r}.")
+        raise CheckpointError(
+            f"{os.fspath(path)!r} must have the projection {_LINEAR!r} of ColBERT. "
+            "Received: no tensor of this name."
+        )
     tensors[_OURS] = tensors.pop(_LINEAR)
     metadata, notes = {}, list(source.notes)
     if os.path.lexists(os.path.join(path, METADATA)):
@@ -84,7 +89,7 @@ def settings_of_pylate(whole: Mapping[str, Any], where: Path) -> Config:
     """Translate PyLate's settings of queries into those of sentence-transformers.
 
     Args:
-        whole: dict of the keys in `PYLATE`, or fewer.
+        whole: dict with any of the keys in `PYLATE`.
         where: path of the file, for messages.
     """
     length = whole.get("query_length")
@@ -123,10 +128,11 @@ def preprocessor_arguments(
     """Make arguments of a `LateInteractionPreprocessor`.
 
     Args:
-        lengths: dict of the keys in `LENGTHS`, or fewer.
-        prompts: dict of `query`, `document` and others: what stands before texts.
-        skipped: words that aren't compared in passages.
-        longest: int, the length of what has none.
+        lengths: dict with any of the keys in `LENGTHS`.
+        prompts: dict from `query`, `document` and other names to the strings before
+            texts.
+        skipped: list of words that aren't compared in passages, or `None`.
+        longest: int, the length of rows without a length in `lengths`.
         where: path of the folder, for messages.
 
     Raises:
@@ -164,7 +170,7 @@ def _check_expansion(expansion, where):
     if (
         not known
         or expansion.get("strategy") != "fixed"
-        or expansion.get("token") is not None  # which would be another than the mask
+        or expansion.get("token") is not None  # a filler other than the mask token
         or not isinstance(expansion.get("attend", False), bool)
     ):
         expected = "strategy='fixed', a length and, if wanted, attend=True"
@@ -172,15 +178,15 @@ def _check_expansion(expansion, where):
 
 
 def fit_to_vocabulary(given: Config, tokenizer: Tokenizer, notes: list[str]) -> Config:
-    """Fit what `preprocessor_arguments` gives to the tokens that there are.
+    """Fit markers and skipped words to the tokens of a vocabulary.
 
-    Markers may be written with a space behind them, and words that aren't compared may
-    be none of the vocabulary's.
+    Markers may be written with a space behind them; the space is dropped. Skipped words
+    that the vocabulary lacks are left out.
 
     Args:
-        given: dict.
+        given: dict, the result of `preprocessor_arguments`.
         tokenizer: a tokenizer layer.
-        notes: list that what is left out is added to.
+        notes: list to which a sentence on the words that are left out is added.
     """
     known = set(tokenizer.get_vocabulary())
     given = dict(given)
@@ -191,15 +197,15 @@ def fit_to_vocabulary(given: Config, tokenizer: Tokenizer, notes: list[str]) -> 
     left = [word for word in given["skipped_tokens"] if word not in known]
     given["skipped_tokens"] = [x for x in given["skipped_tokens"] if x in known]
     if left:
-        notes.append(f"Words that are no tokens, and so aren't skipped: {left}.")
+        notes.append(f"Words that aren't skipped, as they are no tokens: {left}.")
     return given
 
 
 def stanford_arguments(metadata: Mapping[str, Any], where: Path) -> Config:
-    """Make arguments of a `LateInteractionPreprocessor` of ColBERT's settings.
+    """Make arguments of a `LateInteractionPreprocessor` from ColBERT's settings.
 
     Args:
-        metadata: dict of the file's keys.
+        metadata: dict, the content of `artifact.metadata`.
         where: path of the file, for messages.
     """
     for key in ("query_maxlen", "doc_maxlen"):
@@ -231,14 +237,18 @@ def check_length(content: Mapping[str, Any], key: str, where: Path) -> None:
 
 
 def exported(preprocessor: Any) -> Config:
-    """Say a `LateInteractionPreprocessor`'s settings by the keys of `PYLATE`."""
+    """Write a `LateInteractionPreprocessor`'s settings by the keys of `PYLATE`.
+
+    Raises:
+        ValueError: for markers in rows that end with the start token.
+    """
     rows = {kind: preprocessor.rows_of(kind) for kind in ("query", "passage")}
     marked = any(row.marker is not None for row in rows.values())
     if marked and preprocessor.start_last:
         raise ValueError(
-            "`query_marker` and `passage_marker` must be '' in rows that end with the "
-            "start token, to be written: there markers stand before texts. Received: "
-            f"{preprocessor.markers}."
+            "`query_marker` and `passage_marker` must be '' to export rows that end "
+            "with the start token, since sentence-transformers puts markers before "
+            f"texts. Received: {preprocessor.markers}."
         )
     known = preprocessor.tokenizer.get_vocabulary()
     markers = {
@@ -255,7 +265,7 @@ def exported(preprocessor: Any) -> Config:
         "query_length": preprocessor.query_length,
         "query_expansion": expansion,
         "prompts": {"query": markers["query"], "document": markers["passage"]},
-        # Which makes them tokens wherever the text goes on behind them.
+        # As prefixes they stay tokens of their own, whatever text follows.
         "query_prefix": markers["query"],
         "document_prefix": markers["passage"],
         "skiplist_words": [known[token] for token in rows["passage"].skipped],

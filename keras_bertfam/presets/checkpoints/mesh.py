@@ -1,8 +1,8 @@
-"""The config of T5's original checkpoints, those of Mesh TensorFlow.
+"""The config of T5's original checkpoints, which Mesh TensorFlow wrote.
 
-Sizes are those of the tensors. The activation is in `operative_config.gin`, if that
-lies beside them. Otherwise it is that of the release: ReLU without a gate, GELU with
-one.
+The sizes are read off the tensors. The activation is read in `operative_config.gin`, if
+this file lies beside them. Otherwise it is the activation of the release: ReLU in
+models without a gate, GELU in models with one.
 """
 
 import ast
@@ -22,7 +22,8 @@ _ACTIVATION = re.compile(
 )
 _BINDING = re.compile(r"(?m)^((?:[\w.]+/)*)([\w.]+)[ \t]*=[ \t]*(.+(?:\n[ \t]+.+)*)$")
 _NO_LITERAL = (ValueError, SyntaxError, MemoryError, RecursionError)
-# What gin's files say, and `feed_forward_proj` of `transformers`: GELU's tanh form.
+# Activations in gin's files, and `feed_forward_proj` in `transformers`. Mesh
+# TensorFlow's `gelu` is the tanh form.
 _FEED_FORWARDS = {
     ("relu",): "relu",
     ("gelu",): "gelu_new",
@@ -36,19 +37,19 @@ _FEED_FORWARDS = {
 def config_of(
     prefix: Path, tensors: Mapping[str, LazyTensor], notes: list[str]
 ) -> dict[str, Any]:
-    """Make the config that `transformers` has.
+    """Make a T5's config with the keys of `transformers`.
 
     Args:
         prefix: path of the checkpoint without `.index`.
-        tensors: the checkpoint's by their names in `transformers`.
-        notes: list that gets sentences on settings that aren't known.
+        tensors: tensors by their names in `transformers`.
+        notes: list to which sentences on unknown settings are added.
 
     Returns:
         dict.
 
     Raises:
-        CheckpointError: for tensors that are missing or of another number of axes, and
-            for activations that no model here has.
+        CheckpointError: for tensors that are missing or have a wrong number of axes,
+            and for settings that no model here has.
     """
     first = "encoder.block.0.layer"
     attention = f"{first}.0.SelfAttention"
@@ -86,7 +87,7 @@ def _blocks(side, tensors):
 
 
 def _account(prefix, sizes):
-    """List the unknown settings of gin's file; refuse what no model here has."""
+    """List the unknown settings of gin's file; refuse values that no model here has."""
     folder = os.path.dirname(os.fspath(prefix))
     if not os.path.exists(os.path.join(folder, GIN)):
         return ()
@@ -97,7 +98,7 @@ def _account(prefix, sizes):
     text = re.sub(r"(?m)^\s*#.*$", "", text.replace("\\\n", " "))
     found = {}
     for _, name, value in _BINDING.findall(text):
-        # `encoder/x.y.SelfAttention.num_heads` is of whichever scope and module.
+        # Drop scope and module, as of `encoder/x.y.SelfAttention.num_heads`.
         short = ".".join(name.split(".")[-2:])
         with contextlib.suppress(*_NO_LITERAL):  # as @function and %macro
             value = ast.literal_eval(value.strip())
@@ -106,7 +107,7 @@ def _account(prefix, sizes):
     for name, size in sizes.items():
         if found.get(name, size) != size:
             raise CheckpointError(
-                f"{name!r} in {str(path)!r} must be {size}, as the tensors are. "
+                f"{name!r} in {str(path)!r} must be {size}, as in the tensors. "
                 f"Received: {found[name]!r}."
             )
     return file_keys.GIN.notes(
@@ -115,7 +116,7 @@ def _account(prefix, sizes):
 
 
 def _value_of(value, found):
-    """Look up a value, which may be a macro's."""
+    """Look up the value of a macro such as `%d_model`; return other values."""
     if isinstance(value, str) and value.strip().startswith("%"):
         return found.get(value.strip()[1:], value)
     return value
@@ -138,7 +139,7 @@ def _feed_forward(prefix, gated):
     if found is None or found.startswith("gated-") != gated:
         kind = "with a gate" if gated else "without a gate"
         raise CheckpointError(
-            f"The activation in {str(path)!r} must be one, {kind}, of "
+            f"{str(path)!r} must have one activation, {kind}, out of "
             f"{', '.join(repr([*known]) for known in _FEED_FORWARDS)}. "
             f"Received: {', '.join(sorted(values))}."
         )

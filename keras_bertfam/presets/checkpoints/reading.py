@@ -1,7 +1,7 @@
-"""Reading of files that may be damaged or hostile: names and sizes first, data later.
+"""Reads files that may be damaged or hostile: names and sizes first, data later.
 
-Nothing here runs code that a file holds, or reads outside the folder it was given.
-Whatever is wrong with a file is a `CheckpointError` that names it.
+No function here runs code in a file, or reads outside the folder that it was given.
+Every fault of a file raises a `CheckpointError` that names the file.
 """
 
 import collections.abc
@@ -22,7 +22,7 @@ from keras_bertfam import parsing
 from keras_bertfam.presets.checkpoints.source import CheckpointError, LazyTensor
 from keras_bertfam.types import Path
 
-# Bytes of files that are read as a whole
+# Most bytes of files that are read as a whole.
 MAX_CONFIG, MAX_VOCABULARY = 5_000_000, 40_000_000
 _SAFE_PYTORCH = (2, 6)  # CVE-2025-32434: older ones run code in spite of weights_only
 _DTYPES = {
@@ -49,12 +49,12 @@ def errors_of(path: Path, *kinds: type[Exception]) -> Iterator[None]:
     except (OSError, *kinds) as error:  # type: ignore[misc]
         raise CheckpointError(
             f"{os.fspath(path)!r} can't be read; it is truncated, damaged or of "
-            f"another format. {type(error).__name__}: {error}"
+            f"another format. {type(error).__name__}: {str(error).rstrip('.')}."
         ) from error
 
 
 def file_in(folder: Path, name: Any) -> pathlib.Path:
-    """Find a file that lies in a folder by its bare name.
+    """Find a file of a folder by its name, and check that it lies there.
 
     A link may lead to another file of the folder, or, in a cache of
     `huggingface_hub`, to the cache's own store.
@@ -72,7 +72,7 @@ def file_in(folder: Path, name: Any) -> pathlib.Path:
     folder = pathlib.Path(folder)
     if not isinstance(name, str) or name != os.path.basename(name) or "\\" in name:
         raise CheckpointError(
-            f"A file of the checkpoint {str(folder)!r} must be in its folder. "
+            f"A file of the checkpoint {str(folder)!r} must lie in this folder itself. "
             f"Received: {name!r}."
         )
     path = folder / name
@@ -97,17 +97,17 @@ def check_bytes(path: Path, most: int = MAX_VOCABULARY) -> None:
         size = path.stat().st_size
     if size > most:
         raise CheckpointError(
-            f"{str(path)!r} is too large for what it should be. Expected at most "
+            f"{str(path)!r} is too large for a file of its kind. Expected at most "
             f"{most} bytes. Received: {size}."
         )
 
 
 def vocabulary_lines(path: Path) -> list[str]:
-    """Read the tokens of a file with one in each line.
+    """Read the tokens of a file that has one token in each line.
 
-    A line ends with `\\n` or `\\r\\n` and nothing else, since U+2028 and a no-break
-    space are tokens of multilingual vocabularies. A byte-order mark, and blank lines at
-    the end, are no tokens.
+    Only `\\n` and `\\r\\n` end a line, since U+2028 and the no-break space are tokens
+    of multilingual vocabularies. A byte-order mark and empty lines at the end are no
+    tokens.
     """
     with open(path, encoding="utf-8-sig", newline="\n") as file:
         lines = [line.removesuffix("\n").removesuffix("\r") for line in file]
@@ -121,15 +121,17 @@ def read_json(path: Path, pairs: bool = False, vocabulary: bool = False) -> Any:
 
     Args:
         path: path of a file.
-        pairs: bool. Whether objects are lists of pairs, which may have a name twice.
-        vocabulary: bool. Whether it may be as large as one, and not as a config.
+        pairs: bool. Whether to read objects as lists of pairs, in which a name may
+            occur twice.
+        vocabulary: bool. Whether the file may be as large as a vocabulary. Other files
+            may be as large as a config.
 
     Returns:
         dict; with `pairs` a list.
 
     Raises:
-        CheckpointError: if the file can't be read, is too large, or holds anything
-            but an object, NaN or infinite numbers, or lists in lists in lists.
+        CheckpointError: if the file can't be read or is too large, if it doesn't hold
+            an object, and for NaN, infinite numbers and deep nesting.
     """
     check_bytes(path, MAX_VOCABULARY if vocabulary else MAX_CONFIG)
     with errors_of(path, ValueError):
@@ -164,7 +166,9 @@ class Tensors(collections.abc.Mapping):
 
 
 def read_safetensors(path: Path) -> dict[str, LazyTensor]:
-    """Open the tensors of a safetensors file, mapped into memory while one is read.
+    """Open the tensors of a safetensors file.
+
+    The file is mapped into memory only while a tensor is read.
 
     Args:
         path: path of a file.
@@ -173,7 +177,7 @@ def read_safetensors(path: Path) -> dict[str, LazyTensor]:
         Dict from names to `LazyTensor`s.
 
     Raises:
-        CheckpointError: if the file isn't one, or a tensor has a dtype that no
+        CheckpointError: if it is no safetensors file, or a tensor has a dtype that no
             weights have.
         ImportError: without the safetensors library.
     """
@@ -186,7 +190,7 @@ def read_safetensors(path: Path) -> dict[str, LazyTensor]:
     errors = (safetensors.SafetensorError, ValueError)
 
     def read(name):
-        # Opened anew: pages of a file stay in memory for as long as it is mapped.
+        # Opened each time, since a file's pages stay in memory while it is mapped.
         with errors_of(path, *errors), safetensors.safe_open(path, "np") as file:
             return file.get_tensor(name)
 
@@ -215,15 +219,15 @@ def read_pytorch(path: Path) -> dict[str, LazyTensor]:
         path: path of a file.
 
     Returns:
-        Dict from names to `LazyTensor`s, those of the model where a trainer wrote its
-        own state beside it, under `state_dict` or `model_state_dict`.
+        Dict from names to `LazyTensor`s. Where a trainer stored the model's tensors
+        under `state_dict` or `model_state_dict`, these are returned.
 
     Raises:
-        CheckpointError: if the file isn't one, or holds more than tensors.
+        CheckpointError: if it is no file of `torch.save`, or holds more than tensors.
         ImportError: without PyTorch, which has the reader of its format.
     """
     content = load_pytorch(path)
-    if isinstance(content, dict):  # of a trainer, beside the state of training
+    if isinstance(content, dict):  # a trainer's, beside the state of training
         nested = (content.get(name) for name in ("state_dict", "model_state_dict"))
         content = next((each for each in nested if isinstance(each, dict)), content)
     if not isinstance(content, dict) or not all(
@@ -238,7 +242,7 @@ def read_pytorch(path: Path) -> dict[str, LazyTensor]:
 
 
 def load_pytorch(path: Path) -> Any:
-    """Load what `torch.save` wrote, if it is tensors in plain containers.
+    """Load tensors in plain containers from a file of `torch.save`.
 
     See `read_pytorch`.
     """
@@ -247,15 +251,16 @@ def load_pytorch(path: Path) -> Any:
         import torch
     except ImportError as error:
         raise ImportError(
-            f"{path!r} is a pickle, which only PyTorch reads without running it: pip "
-            "install 'keras-bertfam[torch]', or get the checkpoint as *.safetensors."
+            f"{path!r} is a pickle, which only PyTorch reads without running its code: "
+            "pip install 'keras-bertfam[torch]', or get the checkpoint as "
+            "*.safetensors."
         ) from error
     if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < _SAFE_PYTORCH:
         least = ".".join(map(str, _SAFE_PYTORCH))
         raise ImportError(
-            f"{path!r} is a pickle, and PyTorch {torch.__version__} may run what is in "
-            f"it (CVE-2025-32434): pip install 'torch>={least}', or get the checkpoint "
-            "as *.safetensors."
+            f"{path!r} is a pickle, and PyTorch {torch.__version__} may run code in it "
+            f"(CVE-2025-32434): pip install 'torch>={least}', or get the checkpoint as "
+            "*.safetensors."
         )
     if not os.path.isfile(path):
         raise CheckpointError(f"{path!r} is not a file.")
@@ -304,8 +309,8 @@ def read_sharded(
         Dict from names to `LazyTensor`s.
 
     Raises:
-        CheckpointError: for an index that names other folders, files that aren't
-            there or tensors that aren't in them.
+        CheckpointError: for an index that names another folder, a missing file, or a
+            tensor that its file lacks.
     """
     index_path = pathlib.Path(index_path)
     names = read_json(index_path).get("weight_map")
@@ -321,8 +326,8 @@ def read_sharded(
         wanted = {name for name, file in names.items() if file == shard}
         if lacking := sorted(wanted - found.keys()):
             raise CheckpointError(
-                f"{str(index_path)!r} says that {shard!r} holds {lacking[0]!r}, which "
-                "isn't there."
+                f"{str(index_path)!r} says that {shard!r} holds {lacking[0]!r}, but "
+                "this file has no such tensor."
             )
         tensors |= {name: found[name] for name in wanted}
     return tensors
@@ -332,7 +337,7 @@ def read_sharded(
 _NAMED = re.compile(r"GLOBAL ([\w.]+\w)|unrecognized function (.+)")
 _ARCHIVE = "TorchScript"
 _ADVICE = re.compile(r"weights_only|Weights[ -]?only|safe_globals|trust", re.IGNORECASE)
-# What a pickle of plain containers doesn't do.
+# Opcodes that a pickle of plain containers doesn't have.
 _CALLS = {"GLOBAL", "STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "REDUCE"}
 
 
@@ -341,7 +346,7 @@ def refused_pickle(path: str, error: Exception) -> CheckpointError:
 
     Args:
         path: str.
-        error: the exception that it raised.
+        error: the exception of `torch.load`.
 
     Returns:
         `CheckpointError`.
@@ -360,12 +365,12 @@ def refused_pickle(path: str, error: Exception) -> CheckpointError:
 
 
 def _code_in(path, message):
-    """Name what in a file is code, or `None`."""
+    """Name the code in a file; give `None` if it has none."""
     if named := _NAMED.search(message):
         return next(filter(None, named.groups()))
     if _ARCHIVE in message:
         return "a TorchScript archive"
-    # A protocol that the reader doesn't know says nothing of what is in it.
+    # A message on an unknown protocol doesn't name what the file holds.
     try:
         with open(path, "rb") as file:
             names = {code.name for code, _, _ in _opcodes(file)}
@@ -376,7 +381,7 @@ def _code_in(path, message):
 
 
 def _opcodes(file):
-    """Yield the opcodes of a pickle, up to where it is none."""
+    """Yield the opcodes of a pickle, up to the first place that can't be read."""
     try:
         yield from pickletools.genops(file)
     except (ValueError, OverflowError, MemoryError):

@@ -23,11 +23,11 @@ from keras_bertfam.types import Model, Path
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
 _TRANSFORMER = "sentence_bert_config.json"
 _LONGEST = 2**31 - 1
-# Names that all versions of the library know, and all since it has sparse encoders.
+# Module names of classes. All versions of the library that have a class know its name.
 _TYPES = "sentence_transformers.models"
 _SPARSE_TYPES = "sentence_transformers.sparse_encoder.models"
 _TOKEN_TYPES = "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask"
-# Ours, and theirs; the older keys are flags.
+# Our names of poolings and theirs. Older folders have a flag for each.
 POOLINGS = {
     "mean": "mean",
     "cls": "cls",
@@ -53,15 +53,15 @@ _ACTIVATIONS = {
     "sigmoid": "torch.nn.modules.activation.Sigmoid",
 }
 _PORTS = ("module_input_name", "module_output_name")
-# Keys of each file: the values that they may have, where they have no meaning here, and
-# `None` where any will do. The others are used.
+# Keys without a meaning here, by file, and the values that they may have. `None` allows
+# every value. `USED` has the keys that are used.
 MEANINGLESS: dict[str, dict[str, Any]] = {
     PROMPTS: {
         "__version__": None,
         "default_prompt_name": (None,),
     },
     _TRANSFORMER: {
-        # `transformers` has the task and its outputs in the config beside it
+        # The config of `transformers` has the task and its outputs.
         "transformer_task": None,
         "modality_config": None,
         "module_output_name": None,
@@ -81,7 +81,7 @@ MEANINGLESS: dict[str, dict[str, Any]] = {
         "skiplist_tasks": (["document"],),
         "keep_only_token_ids": (None,),
     },
-    # How many tokens it computes at a time
+    # The number of tokens that it computes at a time.
     "SpladePooling": {"chunk_size": None},
 }
 USED = {
@@ -106,7 +106,7 @@ USED = {
         "word_embedding_dimension",
     ),
 }
-# What such folders are made for.
+# The tasks that such folders are made for.
 _TASKS = (
     "TextEmbedder",
     "SparseEncoder",
@@ -115,7 +115,7 @@ _TASKS = (
     "TextRegressor",
     "TextClassifier",
 )
-# What folders say they are, the last one being PyLate's.
+# Values of `model_type`. The last one is PyLate's.
 _MODEL_TYPES = (
     "SentenceTransformer",
     "SparseEncoder",
@@ -123,7 +123,7 @@ _MODEL_TYPES = (
     "CrossEncoder",
     "ColBERT",
 )
-# The modules of a folder, in their order, and those that it must have.
+# The modules that a folder may have, in their order, and those that it must have.
 _DENSE = ("Transformer", "Pooling", "Dense", "Normalize"), ("Transformer",)
 _SPARSE = (("Transformer", "SpladePooling"),) * 2
 _TOKENS = ("Transformer", "Dense", "MultiVectorMask", "Normalize")
@@ -143,13 +143,14 @@ def recognises(path: Path) -> bool:
 
 
 def open_source(path: Path) -> CheckpointSource:
-    """Open the Transformer of such a folder, and read what makes its vectors.
+    """Open the Transformer of such a folder, and read its pooling and other modules.
 
     Args:
         path: path of a folder.
 
     Returns:
-        `CheckpointSource`, with the arguments of a `TextEmbedder`.
+        `CheckpointSource`, with the arguments of a `TextEmbedder`, `SparseEncoder` or
+        `LateInteraction`.
 
     Raises:
         CheckpointError: for modules, keys and values that no task here has.
@@ -165,7 +166,7 @@ def open_source(path: Path) -> CheckpointSource:
             os.path.join(path, PROMPTS), "model_type", expected, whole["model_type"]
         )
     prefixes = [whole.get(f"{role}_prefix") for role in ("query", "document")]
-    # PyLate's older folders don't say what they are.
+    # PyLate's older folders have no `model_type`.
     of_pylate = whole.get("model_type") == "ColBERT" or any(prefixes)
     if of_pylate and kinds == ["Transformer", "Dense"]:
         return _of_tokens(path, dict(modules), whole, of_pylate=True)
@@ -176,9 +177,9 @@ def open_source(path: Path) -> CheckpointSource:
         for order, least in (_DENSE, _SPARSE)
     ):
         raise CheckpointError(
-            f"The modules of {path!r} must be a Transformer and a SpladePooling; "
-            f"{', '.join(_TOKENS)}; or a Transformer and, in this order, one of "
-            f"each of {', '.join(_DENSE[0][1:])}, or fewer. "
+            f"The modules of {path!r} must be one of these lists: Transformer, "
+            f"SpladePooling; {', '.join(_TOKENS)}; or a Transformer and any of "
+            f"{', '.join(_DENSE[0][1:])}, in this order. "
             f"Received: {', '.join(kinds)}."
         )
     folders = {kind: os.path.join(path, name) for kind, name in modules}
@@ -216,7 +217,7 @@ def open_source(path: Path) -> CheckpointSource:
         given = [name for name in names if settings.get(name) is not None]
         if given:
             raise CheckpointError(
-                f"{path!r} must have no {given[0]!r} without a MultiVectorMask. "
+                f"{path!r} may have {given[0]!r} only with a MultiVectorMask. "
                 f"Received: {settings[given[0]]!r}."
             )
     notes = []
@@ -231,9 +232,10 @@ def open_source(path: Path) -> CheckpointSource:
         if similarity not in (None, ours):
             gives = "inner products" if sparse else "cosines"
             notes.append(
-                f"With similarity_fn_name={similarity!r}: `similarity()` gives {gives}."
+                f"In spite of similarity_fn_name={similarity!r}, `similarity()` gives "
+                f"{gives}."
             )
-        if "activation_fn" in whole:  # of a cross-encoder
+        if "activation_fn" in whole:  # as cross-encoders have it
             config["sentence_transformers"] = {"activation_fn": whole["activation_fn"]}
     return dataclasses.replace(
         source,
@@ -257,7 +259,7 @@ def open_source(path: Path) -> CheckpointSource:
 
 
 def _of_tokens(path, modules, whole, of_pylate=False):
-    """Read a folder whose vectors are of tokens."""
+    """Open a folder of a model that gives a vector for each token."""
     folders = {kind: os.path.join(path, name) for kind, name in modules.items()}
     source = huggingface.open_source(folders["Transformer"])
     told, weights = _projection(folders["Dense"], "token_embeddings")
@@ -291,7 +293,8 @@ def _of_tokens(path, modules, whole, of_pylate=False):
     similarity, notes = whole.get("similarity_fn_name"), list(source.notes)
     if similarity not in (None, "maxsim", "MaxSim"):
         notes.append(
-            f"With similarity_fn_name={similarity!r}: scores are sums of cosines."
+            f"In spite of similarity_fn_name={similarity!r}, scores are sums of "
+            "cosines."
         )
     return dataclasses.replace(
         source,
@@ -313,7 +316,7 @@ def _prompts(file, whole):
 
 
 def _check_ports(folder, expected):
-    """Check of which vectors a Normalize is, those of texts or of tokens."""
+    """Check whether a `Normalize` is for vectors of texts, or for those of tokens."""
     config = _config(folder, "Normalize", needed=False)
     _check(folder, config, **dict.fromkeys(_PORTS, expected))
 
@@ -340,7 +343,7 @@ def _modules(path):
         lacking = kind != "Normalize" and not os.path.isdir(folder)  # it may be empty
         if name and (os.path.islink(folder) or lacking):
             raise CheckpointError(f"{folder!r} must be a folder.")
-        if kind != "Dropout":  # nothing, but in training
+        if kind != "Dropout":  # which has an effect in training only
             found.append((kind, name))
     if [kind for kind, _ in found] == ["MLMTransformer", "SpladePooling"]:
         # The older name of a Transformer with a masked language model's head.
@@ -349,7 +352,7 @@ def _modules(path):
 
 
 def _file(folder, name):
-    """Find the path of a file, or `None` without it."""
+    """Find the path of a file; give `None` if there is no such file."""
     there = os.path.lexists(os.path.join(folder, name))
     return reading.file_in(folder, name) if there else None
 
@@ -362,7 +365,7 @@ def _config(folder, kind, needed=True):
 
 
 def _accounted(file, kind):
-    """Give the used keys of a file; refuse keys and values that aren't known."""
+    """Read the used keys of a file; refuse keys and values that aren't known."""
     config = reading.read_json(file)
     meaningless, used = MEANINGLESS[kind], USED[kind]
     _refuse_unknown(file, config, (*used, *meaningless))
@@ -389,7 +392,7 @@ def _width(source):
 
 
 def _check(folder, config, **expected):
-    """Raise an error for a value that isn't that of the model."""
+    """Raise an error for a value that differs from the model's."""
     for key, value in expected.items():
         if config.get(key, value) != value:
             raise unfit(folder, key, value, config[key])
@@ -435,7 +438,8 @@ def _projection(folder, ports):
 
     Args:
         folder: path.
-        ports: what the projection is of, `"sentence_embedding"` or of tokens.
+        ports: what the projection takes, `"sentence_embedding"` or
+            `"token_embeddings"`.
     """
     config = _config(folder, "Dense")
     _check(folder, config, **dict.fromkeys(_PORTS, ports))
@@ -450,7 +454,10 @@ def _projection(folder, ports):
     here = (name for name in huggingface.WEIGHTS if _file(folder, name))
     name = next(here, None)
     if name is None:
-        raise CheckpointError(f"There are no weights in {folder!r}.")
+        raise CheckpointError(
+            f"{folder!r} must have weights: one of the files "
+            f"{', '.join(huggingface.WEIGHTS)}."
+        )
     found = huggingface.WEIGHTS[name](reading.file_in(folder, name))
     _refuse_unknown(folder, found, ("linear.weight", "linear.bias"))
     tensors = {
@@ -458,7 +465,10 @@ def _projection(folder, ports):
     }
     weight = tensors.get("sentence_projection.weight")
     if weight is None or len(weight.shape) != 2:
-        raise CheckpointError(f"There is no table 'linear.weight' in {folder!r}.")
+        raise CheckpointError(
+            f"{folder!r} must have the matrix 'linear.weight'. "
+            f"Received: {', '.join(found)}."
+        )
     bias = "linear.bias" in found
     outputs, inputs = weight.shape
     _check(folder, config, in_features=inputs, out_features=outputs, bias=bias)
@@ -481,15 +491,18 @@ def _transformer_settings(folder):
 
 
 def _length(found, tokenizer_config):
-    """Read how many tokens a text may have; by default, all that the model takes."""
+    """Read how many tokens a text may have.
+
+    Without a limit it is a number that is larger than every model's.
+    """
     length = found.get("max_seq_length")
     length = tokenizer_config.get("model_max_length") if length is None else length
-    # Tokenizers without a limit say 10^30.
+    # Tokenizers without a limit have 10^30 there.
     return length if type(length) is int and 5 <= length < _LONGEST else _LONGEST
 
 
 def _truncation(source):
-    """Read what a long text loses: an argument of preprocessors, if not its end."""
+    """Read whether a long text loses its start, and make a preprocessor's argument."""
     side = source.tokenizer_config.get("truncation_side") or "right"
     if side not in ("right", "left"):
         where = os.path.join(source.path, huggingface.TOKENIZER_CONFIG)
@@ -529,7 +542,7 @@ def export(model: Model, path: Path, mode: str) -> None:
 
 
 def export_sparse(model: Model, path: Path) -> None:
-    """Write a folder that their `SparseEncoder` loads.
+    """Write a folder that the `SparseEncoder` of `sentence-transformers` loads.
 
     See `SparseEncoder.export_to_sentence_transformers`.
     """
@@ -555,7 +568,7 @@ def _prompts_of(model):
 
 
 def export_tokens(model: Model, path: Path) -> None:
-    """Write a folder that `MultiVectorEncoder` loads.
+    """Write a folder that the `MultiVectorEncoder` of `sentence-transformers` loads.
 
     See `LateInteraction.export_to_sentence_transformers`.
     """
@@ -590,22 +603,23 @@ def export_tokens(model: Model, path: Path) -> None:
 
 
 def _write_folder(model, exported, path, types, modules, facts, lengths=None):
-    """Write a Transformer, the modules behind it, and what they are listed in.
+    """Write a folder of a Transformer, the modules behind it, and their list.
 
     Args:
         model: a task.
-        exported: what the Transformer is: the task, or its backbone.
+        exported: the model that becomes the Transformer: the task, or its backbone.
         path: path of the folder to write.
-        types: dict from classes to where they are, the Transformer's first.
+        types: dict from classes to the modules of Python that have them, with the
+            Transformer's class first.
         modules: list of pairs of a module's class and its config.
-        facts: dict of what else is said of the whole.
-        lengths: dict of what else is said of the Transformer.
+        facts: dict of further keys of `config_sentence_transformers.json`.
+        lengths: dict of further keys of `sentence_bert_config.json`.
     """
     backbone, preprocessor = model.backbone, model.preprocessor
     if preprocessor is None:
         raise ValueError(
-            "`export_to_sentence_transformers` needs a task with a preprocessor, whose "
-            "tokenizer is written, too. Received: preprocessor=None."
+            "`export_to_sentence_transformers` needs a task with a preprocessor, as it "
+            "also writes the tokenizer. Received: preprocessor=None."
         )
     truncate = getattr(preprocessor, "truncate", "end")
     if truncate == "middle":

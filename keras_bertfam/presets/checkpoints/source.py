@@ -1,11 +1,11 @@
-"""What a checkpoint of any format is read into: names and config of `transformers`.
+"""The common form of all checkpoints: tensors by `transformers`' names, and its config.
 
-A format that only has other names ends here. The module that reads a format is named in
-`formats.READERS` and has two functions:
+A module for each format reads it into this form. `formats.READERS` lists these modules,
+which have two functions:
 
-- `recognises(path)`: whether this folder or file is of the format; reads no more
-  than names and the head of a small file;
-- `open_source(path)`: a `CheckpointSource`, or a `CheckpointError`.
+- `recognises(path)` tells whether a folder or file is of the format. It reads names of
+  files, and small files.
+- `open_source(path)` returns a `CheckpointSource`, or raises a `CheckpointError`.
 """
 
 import collections.abc
@@ -19,7 +19,7 @@ import numpy as np
 from keras_bertfam.arguments import checked
 from keras_bertfam.types import Path
 
-# What a tokenizer may be given as.
+# Ways to give a tokenizer, for messages.
 TOKENIZERS = (
     "the name or folder of a preset, a folder of Hugging Face, or a file: vocab.txt, "
     "tokenizer.json, spiece.model (or another .model), or vocab.json with merges.txt "
@@ -28,11 +28,11 @@ TOKENIZERS = (
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that can't be read, or isn't what it should be.
+    """A checkpoint that can't be read, or that no model here fits.
 
-    The one error that reading a checkpoint raises for what is wrong with the
-    checkpoint, whatever its format: a damaged or missing file, a tensor of another
-    shape, a configuration that no model here has.
+    Reading a checkpoint of any format raises this error for each fault of the
+    checkpoint itself: a damaged or missing file, a tensor of a wrong shape, a
+    configuration that no model here has.
 
     Example:
 
@@ -50,9 +50,9 @@ def unfit(where: Path, key: str, expected: Any, received: Any) -> CheckpointErro
 
     Args:
         where: path of the file, or of its folder.
-        key: str, its name there.
-        expected: what it has to be.
-        received: what it is.
+        key: str, the key of the value.
+        expected: the values that are allowed, in words.
+        received: the value.
     """
     return CheckpointError(
         f"{key!r} of {os.fspath(where)!r} must be {expected}. Received: {received!r}."
@@ -88,18 +88,17 @@ class LazyTensor:
 @checked
 @dataclasses.dataclass(frozen=True)
 class CheckpointSource:
-    """A checkpoint, as `transformers` would have it, before its tensors are read.
+    """A checkpoint in the terms of `transformers`, before its tensors are read.
 
     Attributes:
         path: str. The folder or file, for messages.
-        family: str. Name of a record in `families`, as `config["model_type"]` of
-            `transformers`: "bert", "roberta", "albert", "distilbert", "electra"
-            or "xlnet".
+        family: str. Name of a record in `families`, which is the `model_type` of
+            `transformers`, such as "bert" or "xlnet".
         config: dict. The content of a `config.json` of `transformers`.
         tensors: mapping from names, those of a `state_dict` of `transformers`, to
             arrays or `LazyTensor`s in the layout of PyTorch (kernels are
-            `(outputs, inputs)`). Iterating reads names only. A prefix such as
-            `bert.` may be there or not.
+            `(outputs, inputs)`). Iterating reads names only. Names may have a prefix
+            such as `bert.`.
         tokenizer_files: mapping from the names that `transformers` gives tokenizer
             files ("vocab.txt", "vocab.json", "merges.txt", "spiece.model",
             "tokenizer.json") to paths.
@@ -109,11 +108,12 @@ class CheckpointSource:
             one: "generator", beside ELECTRA's discriminator.
         head_activation: the activation of the masked language model's head, if it
             isn't the encoder's.
-        task_arguments: dict from names of tasks to dicts of their arguments that the
-            files say.
-        preprocessor_arguments: the same for the tasks' preprocessors.
-        notes: sentences on what differs here.
-        backbone: str. The class of ours, if not the usual one of the family.
+        task_arguments: dict from names of tasks to dicts of arguments that the files
+            give.
+        preprocessor_arguments: the same for the preprocessors of the tasks.
+        notes: sentences on differences between the checkpoint and the model here.
+        backbone: str. The name of the backbone's class, if it isn't the family's usual
+            one.
 
     Example:
 

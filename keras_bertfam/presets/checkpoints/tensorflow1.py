@@ -1,10 +1,11 @@
 """Checkpoints of google-research's BERT, ALBERT, ELECTRA and T5, and of XLNet.
 
-They are files of TensorFlow 1, `*.ckpt.index` beside `*.ckpt.data-*`, with a
-`bert_config.json` or `xlnet_config.json` and a vocabulary. Their GELU is the tanh form,
-whatever their config calls it. T5's sizes are those of its tensors, see `mesh`.
-Checkpoints of TensorFlow 2 are read here, too, by the names that `tensorflow2` gives
-them.
+They are files of TensorFlow 1: `*.ckpt.index` and `*.ckpt.data-*`, beside a
+`bert_config.json` or `xlnet_config.json` and a vocabulary. Their `gelu` is the tanh
+form of GELU. T5 has no such config, and `mesh` reads its sizes off the tensors.
+
+Checkpoints of TensorFlow 2 are read here, too: `tensorflow2` gives their variables the
+names of TensorFlow 1.
 """
 
 import math
@@ -32,7 +33,7 @@ _CONFIGS = (
 _OPTIMIZER = re.compile(
     r"global_step|.*/(adam_[mv]|lamb_[mv]|Adam(_1)?)|.*_slot_[a-z]+"
 )
-# The Model Garden's settings, as `transformers` calls them.
+# Names of the Model Garden's settings, and those of `transformers`.
 _SETTINGS = {
     "num_layers": "num_hidden_layers",
     "hidden_activation": "hidden_act",
@@ -51,8 +52,8 @@ _SETTINGS = {
         )
     },
 }
-# Pairs of a pattern of a name and of that in `transformers`, applied in order, after
-# those of the family's record.
+# Patterns of names, and what replaces them in the names of `transformers`. They are
+# applied in order, after the patterns of the family's record.
 _ALL = (
     (r"(word|position|token_type)_embeddings$", r"\1_embeddings/weight"),
     (r"/output_weights$", "/weight"),
@@ -65,12 +66,15 @@ _ALL = (
 
 
 def recognises(path: Path) -> bool:
-    """Tell whether a path is a folder or a prefix of such a checkpoint."""
+    """Tell whether a path is the folder or the prefix of such a checkpoint."""
     return _prefix(path) is not None
 
 
 def _prefix(path):
-    """Find a checkpoint's path without `.index`; `None` if there is none or many."""
+    """Find a checkpoint's path without `.index`.
+
+    `None` stands for no checkpoint, and for several in one folder.
+    """
     path = os.fspath(path).removesuffix(".index")
     if os.path.isfile(f"{path}.index"):
         return path
@@ -83,7 +87,7 @@ def _prefix(path):
 
 
 def open_source(path: Path) -> CheckpointSource:
-    """Open the checkpoint in a folder, or with a path without `.index`.
+    """Open the checkpoint in a folder, or the one of a path without `.index`.
 
     Args:
         path: path of the folder, or of the checkpoint.
@@ -92,8 +96,8 @@ def open_source(path: Path) -> CheckpointSource:
         `CheckpointSource`.
 
     Raises:
-        CheckpointError: for missing or damaged files, and models that no family
-            here is.
+        CheckpointError: for missing or damaged files, and for models of a family that
+            isn't supported.
     """
     import tensorflow as tf
 
@@ -142,7 +146,7 @@ def open_source(path: Path) -> CheckpointSource:
 
 
 def _check_stored(prefix, shapes, dtypes):
-    """Raise an error if the data files are shorter than what the index declares."""
+    """Raise an error if the data files are smaller than the index declares."""
     declared = sum(math.prod(shapes[name]) * dtypes[name].size for name in shapes)
     files = pathlib.Path(prefix).parent.glob("*.data-*")
     start = f"{os.path.basename(prefix)}.data-"
@@ -168,7 +172,7 @@ def _family(prefix, names):
 
 
 def _tensors(reader, shapes, family):
-    """Make `LazyTensor`s of the variables, by their names in `transformers`."""
+    """Make a dict from names in `transformers` to `LazyTensor`s of the variables."""
     tensors, table = {}, tensorflow1_tables()[family]
     for name, shape in shapes.items():
         new = name
@@ -201,7 +205,7 @@ def _tensor(reader, name, shape, change):
 
 
 def _config(folder, family, shapes, reader, notes):
-    """Read the config as `transformers` has it."""
+    """Read or make the config, with the keys of `transformers`."""
     heads = getattr(reader, "num_heads", None)
     table = tensorflow1_tables()[family]
     file = next((n for n in _CONFIGS if os.path.exists(os.path.join(folder, n))), None)
@@ -241,7 +245,7 @@ def _config(folder, family, shapes, reader, notes):
 
 
 def _config_from_settings(folder, family, shapes, settings):
-    """Make a config of the Model Garden's settings; check them against the tensors."""
+    """Make a config from the Model Garden's settings; check them with the tensors."""
     words = shapes[f"{family}/embeddings/word_embeddings"]
     positions = shapes[f"{family}/embeddings/position_embeddings"]
     types = shapes[f"{family}/embeddings/token_type_embeddings"]
@@ -259,22 +263,22 @@ def _config_from_settings(folder, family, shapes, settings):
     for name, size in told.items():
         if settings.get(name) not in (None, size):
             raise CheckpointError(
-                f"{name!r} in params.yaml of {folder!r} must be {size}, as the tensors "
-                f"are. Received: {settings[name]!r}."
+                f"{name!r} in params.yaml of {folder!r} must be {size}, as in "
+                f"the tensors. Received: {settings[name]!r}."
             )
     given = {name: value for name, value in settings.items() if value is not None}
     given = {**given, **told}
     config = {
         theirs: given[ours] for ours, theirs in _SETTINGS.items() if ours in given
     }
-    # What the Model Garden calls GELU is its tanh form.
+    # The Model Garden's GELU is the tanh form.
     if config.get("hidden_act", "gelu") == "gelu":
         config["hidden_act"] = "gelu_new"
     return {"model_type": family, **config}
 
 
 def _config_from_shapes(family, shapes, encoder, embeddings):
-    """Make a config from the shapes: all released models have heads of 64."""
+    """Make a config from the shapes. Heads of all released models are 64 wide."""
     try:
         words = shapes[f"{embeddings}/embeddings/word_embeddings"]
         inner = shapes[f"{encoder}/encoder/layer_0/intermediate/dense/kernel"]
@@ -298,7 +302,7 @@ def _config_from_shapes(family, shapes, encoder, embeddings):
 
 
 def _generator(path, family, reader, shapes, config):
-    """Make a source of its own of the generator beside a discriminator."""
+    """Make a source of the generator that is stored beside a discriminator."""
     if not any(name.startswith("generator/") for name in shapes):
         return {}
     own = {
@@ -306,7 +310,7 @@ def _generator(path, family, reader, shapes, config):
         for name, shape in shapes.items()
         if name.startswith(("generator/", "generator_predictions/"))
     }
-    # Its tables are the discriminator's, unless it has some of its own.
+    # The generator shares each embedding table that it doesn't have itself.
     shared = {
         name: shape
         for name, shape in shapes.items()
@@ -327,7 +331,7 @@ def _generator(path, family, reader, shapes, config):
 
 
 def _tokenizer(folder):
-    """Find the tokenizer's files, and whether to lower-case."""
+    """Find the tokenizer's files, and whether it lower-cases texts."""
     names = sorted(os.listdir(folder))
     pieces = [name for name in names if name.endswith(".model")]
     if "vocab.txt" in names:

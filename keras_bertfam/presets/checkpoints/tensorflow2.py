@@ -1,10 +1,10 @@
-"""Checkpoints of TensorFlow 2, as the Model Garden and TF Hub have them.
+"""Checkpoints of TensorFlow 2, as the Model Garden and TF Hub publish them.
 
-They are object-based: a variable is stored by its place in a tree of Python objects,
-which differs from release to release. Its own name stands beside it and doesn't differ,
-so that variables are read by this name here. A variable gets the name that the original
-code for TensorFlow 1 has for it, and `tensorflow1` does the rest. Of a SavedModel only
-the variables are read.
+They are object-based: the key of a variable is its place in a tree of Python objects,
+which differs from release to release. The variable's own name stands beside the key and
+is the same in all releases. Variables are therefore read by their own names here, and
+get the names of the original code for TensorFlow 1. `tensorflow1` does the rest. Of a
+SavedModel only the variables are read.
 """
 
 import os
@@ -20,7 +20,7 @@ from keras_bertfam.presets.checkpoints.source import CheckpointError
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 LOWERCASE = "do_lower_case"
 PARAMS = "params.yaml"
-# Before these stands the name of the model that a variable was made in.
+# Names of variables, behind the name of the model that made them.
 _KNOWN = re.compile(
     r"(?:.*/)?((?:word_embeddings|position_embedding|type_embeddings|embeddings/"
     r"layer_norm|embedding_projection|transformer|pooler_transform|cls/predictions)/.*)"
@@ -57,16 +57,17 @@ _SHARED = (
 
 
 class ReaderByName:
-    """A checkpoint's reader that goes by the names of TensorFlow 1.
+    """A reader of checkpoints that has the names of TensorFlow 1.
 
     Args:
-        reader: what `tf.train.load_checkpoint` gives, of an object-based checkpoint.
+        reader: reader of an object-based checkpoint, from `tf.train.load_checkpoint`.
         where: path, for messages.
 
     Attributes:
         num_heads: int, read off the shapes; `None` if there is no attention.
-        lowercase: bool or `None`, as a SavedModel says.
-        notes: tuple of a sentence on variables that nothing here takes, if any.
+        lowercase: bool, whether the tokenizer lower-cases texts; `None` if the
+            checkpoint doesn't say it, as only SavedModels do.
+        notes: tuple with a sentence on variables that nothing here takes, or empty.
 
     Raises:
         CheckpointError: for two variables of one name.
@@ -86,7 +87,7 @@ class ReaderByName:
         }
         found = {k: _KNOWN.fullmatch(name) for k, name in own.items()}
         names = {key: match[1] for key, match in found.items() if match}
-        # An optimizer's slots have the names of their variables before their own.
+        # The name of an optimizer's slot begins with that of its variable.
         names = {k: n for k, n in names.items() if ".OPTIMIZER_SLOT" not in k}
         odd = sorted(
             name
@@ -120,7 +121,7 @@ class ReaderByName:
         self.lowercase = bool(reader.get_tensor(lower)) if lower in stored else None
 
     def _shape(self, name):
-        """Give the shape that TensorFlow 1 has: heads and their widths are one axis."""
+        """Give the shape in TensorFlow 1, where heads and their widths are one axis."""
         shape = [int(size) for size in self._stored[self._keys[name]]]
         if name.endswith("/output/dense/kernel") and len(shape) == 3:
             return [shape[0] * shape[1], shape[2]]
@@ -144,7 +145,7 @@ class ReaderByName:
 
 
 def _is_weight(key, name, shape):
-    """Tell whether a variable is a model's, and not an optimizer's or a counter."""
+    """Tell whether a variable is a weight, and no optimizer's state or counter."""
     state = any(
         part in key for part in (".OPTIMIZER_SLOT", "optimizer", "save_counter")
     )
@@ -156,13 +157,14 @@ def settings_of(folder: str, notes: list[str]) -> dict[str, Any]:
 
     Args:
         folder: path.
-        notes: list that gets sentences on settings that aren't known.
+        notes: list to which sentences on unknown settings are added.
 
     Returns:
         dict, empty without such a file.
 
     Raises:
-        CheckpointError: for a file that isn't one, or settings that no model here has.
+        CheckpointError: for a file without an encoder's settings, and for settings that
+            no model here has.
     """
     if not os.path.lexists(os.path.join(folder, PARAMS)):
         return {}
@@ -181,13 +183,13 @@ def settings_of(folder: str, notes: list[str]) -> dict[str, Any]:
             if set(encoder) > {"type"} and isinstance(encoder.get(kind), dict):
                 encoder = encoder[kind]
             notes += file_keys.PARAMS.notes(encoder, path)
-            width = encoder.get("embedding_width")  # as ALBERT's is called
+            width = encoder.get("embedding_width")  # ALBERT's name of it
             return encoder if width is None else {**encoder, "embedding_size": width}
     raise CheckpointError(f"{str(path)!r} must have the settings of an `encoder`.")
 
 
 def _original(name, whole, projected):
-    """Find the name in TensorFlow 1's code of BERT, ELECTRA or ALBERT's one block."""
+    """Find the name of a variable in the code of BERT, ALBERT or ELECTRA for TF 1."""
     family = "electra" if whole and projected else "bert"
     first, _, rest = name.partition("/")
     if first in _TABLES:
@@ -213,14 +215,14 @@ def files_of(path: str) -> tuple[str, str] | None:
         path: of a folder.
 
     Returns:
-        A tuple of two paths, or `None` if it is no SavedModel. A SavedModel without a
-        vocabulary has none in its own folder either.
+        A tuple of two paths, or `None` if it is no SavedModel. For a SavedModel without
+        files beside the variables, the second path is its own.
     """
     variables, assets = (os.path.join(path, n) for n in ("variables", "assets"))
     prefix = os.path.join(variables, "variables")
     if not os.path.isfile(os.path.join(path, "saved_model.pb")):
         return None
-    # What is read lies in the folder: no part of it may lead elsewhere.
+    # Links could lead out of the folder.
     if os.path.islink(variables) or not os.path.isfile(f"{prefix}.index"):
         return None
     with_files = os.path.isdir(assets) and not os.path.islink(assets)

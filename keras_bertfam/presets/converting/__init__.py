@@ -1,1 +1,1 @@
-"""Models of ours from a checkpoint's names, config and tensors, and back, by tables."""
+"""Makes models of checkpoints, and checkpoints of models, by the families' tables."""

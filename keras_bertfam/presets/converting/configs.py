@@ -1,4 +1,4 @@
-"""Configs of `transformers` as arguments of backbones, and back, by tables."""
+"""Turns configs of `transformers` into arguments of backbones, and back, by tables."""
 
 import dataclasses
 import math
@@ -28,21 +28,21 @@ _GPT_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu"}
 _GPT_ACTIVATIONS["swish"] = "silu"
 _TO_ACTIVATIONS = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
 _TO_ACTIVATIONS["gelu_tanh"] = "gelu_new"
-# Functions to our values and to theirs, of arguments or keys where these differ. A
-# table of token types with one row is none here: it is added to every position.
+# For arguments or keys whose values differ: functions to our value and to theirs. A
+# table of token types with one row counts as none, as every position gets this row.
 _VALUES: dict[str, tuple[Callable, Callable]] = {
     "activation": (_ACTIVATIONS.get, lambda name: _TO_ACTIVATIONS.get(name, name)),
     "num_segments": (lambda n: 0 if n == 1 else n, lambda n: n or 1),
     "clamp_length": (lambda n: None if n < 0 else n, lambda n: -1 if n is None else n),
-    "token_types": (lambda n: n, lambda n: n),  # DeBERTa's, which may be none
+    "token_types": (lambda n: n, lambda n: n),  # DeBERTa's, which may be 0
     "position_offset": (lambda pad: pad + 1, lambda offset: offset - 1),
     "afn": (
         _GPT_ACTIVATIONS.get,
         lambda name: {"gelu_tanh": "gelu", "gelu": None}.get(name, name),
     ),
 }
-# T5's names, which say the activation and whether there is a gate. With a gate, GELU
-# has another form.
+# T5's names tell the activation, and whether there is a gate. `gelu` is the erf form
+# without a gate, and the tanh form with one.
 _FEED_FORWARDS = {
     name: {"activation": _ACTIVATIONS[name], "gated": False}
     for name in ("relu", "gelu", "gelu_new", "silu", "tanh")
@@ -62,12 +62,12 @@ _RATES = ("dropout", "attention_dropout", "activation_dropout", "output_dropout"
 _FLOATS = ("layer_norm_epsilon", "initializer_range")
 _TEXTS = ("activation", "attention_type", "feed_forward")
 _FLAGS = ("tie_embeddings", "scale_outputs")
-# Arguments that a table's `forms` have checked.
+# Arguments that the functions in a table's `forms` check.
 _SEQUENCES = ("attention_window", "rotary_base")
 # Arguments that don't change what a model computes.
 _FREE = ("name", "trainable", "dtype", "truncated_initializer", "pooler") + (
     "uniform_initializer",
-    "tie_embeddings",  # the file of weights says it
+    "tie_embeddings",  # read off the tensors
 )
 _MAX_SIZE = 2**31 - 1
 
@@ -82,8 +82,8 @@ def to_ours(source: CheckpointSource) -> dict[str, Any]:
         dict.
 
     Raises:
-        CheckpointError: for keys that are missing, values of another type than
-            expected, and models that no backbone here is.
+        CheckpointError: for missing keys, for values of a wrong type, and for values
+            that no backbone here has.
     """
     table = transformers_tables()[source.family]
     source = _in_our_form(source, table)
@@ -102,7 +102,7 @@ def to_ours(source: CheckpointSource) -> dict[str, Any]:
             _check(source, ours, theirs, value)
             value = _reader(ours, theirs)[0](value)
         if found.setdefault(ours, value) != value:
-            raise _unfit(source, theirs, f"as its other name, {found[ours]!r}")
+            raise _unfit(source, theirs, f"{found[ours]!r}, as under its other name")
     arguments |= found
     if pruned := source.config.get("pruned_heads"):
         arguments["pruned_heads"] = _pruned(source, pruned, arguments)
@@ -120,7 +120,7 @@ def to_ours(source: CheckpointSource) -> dict[str, Any]:
 
 
 def _pruned(source, pruned, arguments):
-    """List the pruned heads of each layer, from a dict of the layers that have some."""
+    """List the pruned heads of each layer, from a dict by numbers of layers."""
     layers, heads = (arguments[name] for name in ("num_layers", "num_heads"))
     numbers = {str(layer): layer for layer in range(layers)}
     if not isinstance(pruned, dict) or not all(
@@ -134,25 +134,25 @@ def _pruned(source, pruned, arguments):
 
 
 def _in_our_form(source, table):
-    """Write the config of a source with the keys of the table."""
+    """Rewrite the config of a source with the keys that the table has."""
     if table.forms is None:
         return source
     try:
         return dataclasses.replace(source, config=table.forms[0](source.config))
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise CheckpointError(
-            f"The config of {source.path!r} is of no model here. {error}"
+            f"The config of {source.path!r} fits no model here. {error}"
         ) from error
 
 
 def _entries(table):
-    """List the entries of a family's table; all say whether output tables are tied."""
+    """List the entries of a family's table, and the one on tied output tables."""
     tied = ("tie_embeddings", "tie_word_embeddings", True)
     return (*table.config, tied) if table.output else table.config
 
 
 def _counts_offset(table):
-    """Tell whether a config counts positions before the first token's, as RoBERTa's."""
+    """Tell whether a config counts rows before the first position, like RoBERTa's."""
     return any(ours == "position_offset" for ours, _, _ in table.config)
 
 
@@ -165,7 +165,7 @@ def head_dropout(source: CheckpointSource, role: str) -> float:
     """Read the dropout rate of a fine-tuned head from a checkpoint's config.
 
     Raises:
-        CheckpointError: for a value that is no rate.
+        CheckpointError: for a value that isn't a number in [0, 1).
     """
     for key, default in transformers_tables()[source.family].dropouts[role].items():
         value = source.config.get(key, default)
@@ -179,7 +179,7 @@ def head_style(source: CheckpointSource) -> str:
     """Name the style of a checkpoint's heads.
 
     Raises:
-        CheckpointError: for a config of a head that is of no style here.
+        CheckpointError: for a config of a head whose style isn't supported.
     """
     table = transformers_tables()[source.family]
     for key, styles in table.styles.items():
@@ -193,12 +193,12 @@ def head_style(source: CheckpointSource) -> str:
 
 
 def check_head(source: CheckpointSource, required: Mapping[str, tuple]) -> None:
-    """Raise an error for a config of another head than ours.
+    """Raise an error for a config whose head differs from ours.
 
     Args:
         source: `CheckpointSource`.
-        required: dict of keys and the values that they may have, that of a config
-            without the key first.
+        required: dict from keys to the values that they may have. The first one stands
+            for a config without the key.
     """
     for key, values in required.items():
         if source.config.get(key, values[0]) not in values:
@@ -222,7 +222,7 @@ def _check(source, ours, theirs, value):
         fits, expected = _is_number(value) and 0 <= value < 1, "a number in [0, 1)"
     elif ours in _FLOATS:
         fits = _is_number(value) and 0 <= value < math.inf
-        expected = "a number, not negative"
+        expected = "a number that isn't negative"
     else:
         least = {"clamp_length": -1, "position_offset": 0, "convolution": 0}
         least["num_languages"] = 0
@@ -241,20 +241,20 @@ def _is_number(value):
 
 def _unfit(source, key, expected):
     return CheckpointError(
-        f"The config of {source.path!r} is of no model here. Expected {key!r} to be "
+        f"The config of {source.path!r} fits no model here. Expected {key!r} to be "
         f"{expected}. Received: {source.config.get(key)!r}."
     )
 
 
 def _feed_forward(arguments):
-    """Name an activation as T5 does, with or without a gate; as here if T5 has none."""
+    """Find T5's name of an activation and gate; give our name if T5 has none."""
     wanted = {name: arguments[name] for name in ("activation", "gated")}
     names = (name for name, each in _FEED_FORWARDS.items() if each == wanted)
     return next(names, arguments["activation"])
 
 
 def to_theirs(family: str, backbone: Model) -> dict[str, Any]:
-    """Write the config that `transformers` has for a backbone.
+    """Make the config of `transformers` for a backbone.
 
     Args:
         family: a key of `FAMILIES`.
@@ -265,7 +265,7 @@ def to_theirs(family: str, backbone: Model) -> dict[str, Any]:
 
     Raises:
         ValueError: if `transformers` has no model of the family with the backbone's
-            arguments; it names them.
+            arguments. The message names them.
     """
     arguments = backbone.get_config()
     table = transformers_tables()[family]

@@ -1,4 +1,4 @@
-"""Backbones and tasks from a checkpoint's source, by the tables of their family."""
+"""Makes backbones and tasks of a checkpoint's source, by the tables of its family."""
 
 import contextlib
 import contextvars
@@ -48,16 +48,16 @@ def load_backbone(
     """Load a backbone from a checkpoint.
 
     Args:
-        cls: a backbone class: one that has the family's models, or a base of one.
+        cls: a backbone class of the source's family, or a base of one.
         source: `CheckpointSource`.
-        load_weights: bool.
-        **kwargs: arguments of the constructor to override.
+        load_weights: bool. Whether to read the weights, or begin with new ones.
+        **kwargs: arguments of the constructor that replace the checkpoint's.
 
     Returns:
         A backbone.
 
     Raises:
-        CheckpointError: if the checkpoint isn't whole, or of another family.
+        CheckpointError: if the checkpoint is incomplete, or of another family.
     """
     report = ConversionReport(source)
     backbone = read_backbone(cls, source, report, load_weights, **kwargs)
@@ -73,7 +73,7 @@ def read_backbone(
     load_weights: bool = True,
     **kwargs: Any,
 ) -> Model:
-    """Load a backbone as `load_backbone`, but fill in a report instead of warning."""
+    """Load a backbone as `load_backbone` does, but fill in a report and don't warn."""
     cls = _backbone_class(cls, source)
     arguments = configs.to_ours(source)
     check_names(source)
@@ -98,7 +98,7 @@ def read_backbone(
             backbone = cls(**arguments)
     except (TypeError, ValueError, OverflowError) as error:
         raise CheckpointError(
-            f"The config of {os.fspath(source.path)!r} makes no {cls.__name__}. {error}"
+            f"The config of {os.fspath(source.path)!r} fits no {cls.__name__}. {error}"
         ) from error
     if load_weights:
         _fill(backbone, _weight_maps(source), backbone, report, prefix_of(source))
@@ -115,22 +115,23 @@ def load_task(
     backbone_arguments: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Model:
-    """Load a task from a checkpoint, with the heads that are in it.
+    """Load a task from a checkpoint, with the heads that the checkpoint has.
 
     Args:
         cls: a task class.
         source: `CheckpointSource`.
-        load_weights: bool.
+        load_weights: bool. Whether to read the weights, or begin with new ones.
         backbone_cls: class of the backbone, or a base of it; `None` for any.
-        backbone_arguments: arguments of the backbone to override.
-        **kwargs: arguments of the task. Without a `preprocessor` it gets one with
-            the checkpoint's tokenizer, if any; with `None` it gets none.
+        backbone_arguments: arguments of the backbone that replace the checkpoint's.
+        **kwargs: arguments of the task. If `preprocessor` is left out, the task gets
+            one with the checkpoint's tokenizer, if there is any. With
+            `preprocessor=None` it gets none.
 
     Returns:
         A task.
 
     Raises:
-        CheckpointError: if the checkpoint isn't whole, or of another family.
+        CheckpointError: if the checkpoint is incomplete, or of another family.
     """
     report = ConversionReport(source)
     task = read_task(
@@ -150,7 +151,7 @@ def read_task(
     backbone_arguments: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Model:
-    """Load a task as `load_task`, but fill in a report instead of warning."""
+    """Load a task as `load_task` does, but fill in a report and don't warn."""
     arguments = backbone_arguments or {}
     backbone_cls = backbone_cls or cls.backbone_cls
     backbone = read_backbone(backbone_cls, source, report, load_weights, **arguments)
@@ -178,7 +179,7 @@ def _preprocessor(cls, tokenizer, backbone, report):
     """Make a task's default preprocessor; report embeddings without a token."""
     tokens, rows = tokenizer.vocabulary_size(), backbone.vocabulary_size
     usual = cls.default_preprocessor(tokenizer, backbone)
-    # Tokens that are new with fine-tuning have embeddings after the tokenizer's.
+    # Tokens that a task adds have embeddings behind those of the tokenizer.
     new = len(getattr(usual, "new_tokens", ()))
     if tokens < rows != tokens + new:
         report.notes.append(f"The tokenizer has {tokens} tokens for {rows} embeddings.")
@@ -196,19 +197,19 @@ def _preprocessor(cls, tokenizer, backbone, report):
 
 
 def _generator_arguments(cls, source, load_weights, kwargs):
-    """Make the arguments that hand over a discriminator's generator, if any."""
+    """Load the generator of a discriminator, if any, and make arguments of it."""
     ours, part = counterpart(cls), source.parts.get("generator")
     names = {"generator", "generator_size", "generator_depth", "tie"}
     chosen = names & kwargs.keys() or kwargs.get("sharing") not in (None, "full")
     if part is None or chosen or ours is None or not ours.generator:
         return {}
     masked_lm = keras.saving.get_registered_object("keras_bertfam>MaskedLM")
-    # In `transformers` these are two models with tables of their own.
+    # In `transformers` these are two models, which share no tables.
     return {"generator": load_task(masked_lm, part, load_weights), "tie": "none"}
 
 
 def _head_arguments(cls, source, report, kwargs):
-    """Read the arguments of a task that a checkpoint tells."""
+    """Read the arguments of a task from the config and tensors of a checkpoint."""
     of_backbone = {name for _, names in report.mapped for name in names}
     ours, arguments = counterpart(cls), {}
     dropouts = transformers_tables()[source.family].dropouts
@@ -231,7 +232,7 @@ def _head_arguments(cls, source, report, kwargs):
             if names and names[0] in source.tensors.keys() - of_backbone:
                 shape = source.tensors[names[0]].shape[: len(sizes_of)]
                 arguments |= zip(sizes_of, shape, strict=True)
-    # A head of detection says nothing of variants that predict tokens.
+    # A detection head tells nothing about variants that predict tokens.
     predicts = kwargs.get("variant") in ("replace_mlm", "all_tokens_mlm")
     for role, flags in ours.flags.items() if ours and not predicts else ():
         weights = transformers_tables()[source.family].heads.get(role, ())
@@ -260,13 +261,13 @@ def fill_heads(
     report: ConversionReport,
     given: Sequence[Any] = (),
 ) -> None:
-    """Load the heads of a task that a checkpoint has; note the others as missing.
+    """Load the heads of a task that a checkpoint has; report the others as missing.
 
     Args:
         task: a task whose backbone is loaded.
         source: `CheckpointSource`.
-        report: `ConversionReport`, which grows.
-        given: variables that are neither.
+        report: `ConversionReport` that is filled in.
+        given: variables that have their values already.
     """
     table = transformers_tables()[source.family]
     ours = counterpart(type(task))
@@ -277,7 +278,7 @@ def fill_heads(
         if is_other_head(task, source, role):
             continue
         if role == "sentence" and head.num_classes != 2:
-            continue  # files have two classes: a head of three is new
+            continue  # heads in files have two classes; one with three is new
         if any(name in source.tensors for weight in weights for name in weight.theirs):
             for required in (table.required_heads.get(role, {}), config):
                 configs.check_head(source, required)
@@ -298,7 +299,7 @@ def fill_heads(
 
 
 def _backbone_class(cls, source):
-    """Choose the class to build: the one asked for, or the default one below it."""
+    """Choose the class to build: `cls` itself, or the family's subclass of it."""
     classes = backbones_of(source.family)
     fitting = [family for family in classes if issubclass(family, cls)]
     fitting.sort(key=lambda family: family.__name__ != source.backbone)
@@ -319,7 +320,7 @@ def _weight_maps(source):
 
 
 def _output_table(source, report):
-    """Read whether the token table computes the logits."""
+    """Read whether the token table computes the logits, as an argument."""
     output = _table(source).output
     if output is None:
         return {}
@@ -327,14 +328,14 @@ def _output_table(source, report):
     tied = output not in report.unequal and (told or output not in source.tensors)
     if tied and told is False and _table(source).ties:
         report.notes.append(
-            f"With tie_word_embeddings=False, but without {output!r}: logits are "
-            "computed by the token table."
+            f"In spite of tie_word_embeddings=False, the token table computes the "
+            f"logits, as there is no {output!r}."
         )
     return {"tie_embeddings": tied}
 
 
 def _fill(owner, weights, backbone, report, prefix="", label=""):
-    """Assign the variables that weight maps lead to, and return their ids."""
+    """Assign the variables that weight maps name, and return the `id` of each."""
     tensors, loaded = report.source.tensors, set()
     for weight, variable in applying(weights, owner, backbone):
         names = [prefix + name for name in weight.theirs]
@@ -359,7 +360,7 @@ def _fill(owner, weights, backbone, report, prefix="", label=""):
 
 
 def _value(weight, variable, names, report, *heads):
-    """Read what a variable becomes from the tensors of its map."""
+    """Read the value of a variable from the tensors of its map."""
     tensors = [report.source.tensors[name] for name in names]
     shapes = [tuple(tensor.shape) for tensor in tensors]
     with reading.errors_of(report.source.path, Exception):
@@ -390,9 +391,9 @@ _blank = contextvars.ContextVar("blank", default=False)
 
 @contextlib.contextmanager
 def skip_initialization() -> Iterator[None]:
-    """Let backbones made in this context begin with zeros.
+    """Make backbones with zeros as initial values inside this context.
 
-    Random initial values would take time, and leave holes in memory.
+    Random initial values would take time, and fragment the memory.
     """
     token = _blank.set(True)
     try:

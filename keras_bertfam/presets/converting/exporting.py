@@ -1,4 +1,4 @@
-"""Backbones and tasks as folders that `transformers` loads, by the same tables."""
+"""Writes backbones and tasks as folders that `transformers` loads, by tables."""
 
 import json
 import pathlib
@@ -44,7 +44,7 @@ _IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"
 def export_to_transformers(
     model: Model, path: Path, tokenizer: Tokenizer | None = None
 ) -> None:
-    """Write what `transformers` loads without a missing or an unexpected tensor.
+    """Write a folder that `transformers` loads without missing or unexpected tensors.
 
     See `TokenBackbone.export_to_transformers`.
 
@@ -54,8 +54,8 @@ def export_to_transformers(
         tokenizer: the tokenizer of a model without a preprocessor, if any.
 
     Raises:
-        ValueError: if `transformers` has no such model, or the folder is a preset,
-            whose config would be replaced.
+        ValueError: if `transformers` has no such model, and if the folder is a preset,
+            since its config would be replaced.
     """
     check_no_preset(path)
     try:
@@ -90,7 +90,7 @@ def export_to_transformers(
         config |= class_config(model)
     for role in ours.heads.keys() & table.dropouts.keys():
         if key := next(iter(table.dropouts[role]), None):
-            # Where the rate is the encoder's too, that comes first.
+            # A rate that the encoder has under the same key comes first.
             config.setdefault(key, model.dropout)
     with write_aside(path) as folder:
         preprocessor = getattr(model, "preprocessor", None)
@@ -98,7 +98,7 @@ def export_to_transformers(
         if tokenizer is not None:
             ids = tokenizer_files.export_tokenizer(tokenizer, folder)
             _check_padding(table, tokenizer, ids)
-            # What no config of the model says is the tokenizer's.
+            # The tokenizer's ids fill the keys that the model leaves open.
             config = {
                 **config,
                 **{k: v for k, v in ids.items() if config.get(k) is None},
@@ -119,11 +119,15 @@ def export_to_transformers(
 
 
 def family_and_config(backbone: Model) -> tuple[str, dict[str, Any]]:
-    """Find the first family that has a backbone's class and arguments."""
+    """Find the first family that has a backbone's class and arguments.
+
+    Raises:
+        ValueError: if `transformers` has no such model.
+    """
     bases = {*type(backbone).__mro__}
     known = transformers_tables()
     families = [family for family in known if bases & {*backbones_of(family)}]
-    if not families:  # a family of its own making
+    if not families:  # a class of a user's own
         families = [f for f in known if known[f].prefix == f]
     families.sort(key=lambda family: BACKBONES[family] not in bases)
     errors = []
@@ -136,14 +140,15 @@ def family_and_config(backbone: Model) -> tuple[str, dict[str, Any]]:
             name = type(backbone).__name__
             errors.append(
                 ValueError(
-                    f"`transformers` has no model like a {name}, which has no {error}."
+                    f"`transformers` has no model like a {name}, as this class has no "
+                    f"{error}."
                 )
             )
     raise errors[0]
 
 
 def checked_counterpart(model: Model, family: str) -> Counterpart:
-    """Find the `Counterpart` of a model; raise an error if it has none.
+    """Find the `Counterpart` of a model.
 
     Raises:
         ValueError: if `transformers` has no such model of the family.
@@ -179,15 +184,15 @@ def model_tensors(
     Args:
         model: a backbone or a task.
         family: a key of `FAMILIES`, the backbone's.
-        prefix: str. What the names of the backbone's tensors begin with.
-        whole: bool. Whether a pooler and an output table are among them also where
-            the class of `transformers` has none.
+        prefix: str. The prefix of the names of the backbone's tensors.
+        whole: bool. Whether to collect a pooler and an output table also if the class
+            of `transformers` has none.
 
     Returns:
-        Dict of NumPy arrays.
+        Dict from names to NumPy arrays.
 
     Raises:
-        ValueError: for weights that have no name there, or names without weights.
+        ValueError: for weights without a name in `transformers`.
     """
     table = transformers_tables()[family]
     ours = checked_counterpart(model, family)
@@ -218,7 +223,7 @@ def model_tensors(
     if not table.ties and ours.heads.keys() & LANGUAGE_MODELS:
         table_of_inputs = tensors[prefix + table.copies[str(table.output)]]
         tensors.setdefault(str(table.output), table_of_inputs.copy())
-    if table.output in tensors:  # then nothing else is tied there
+    if table.output in tensors:  # then `transformers` ties no other copies either
         biases = {n: o for n, o in COPIES.items() if n.endswith(".bias")}
         inputs = {
             n: o for n, o in table.copies.items() if prefix and n.startswith(prefix)
@@ -234,26 +239,26 @@ def model_tensors(
 
 
 def _check_padding(table, tokenizer, ids):
-    """Raise an error for an id of padding by which positions would be other ones."""
-    # MPNet's class has it in its code, whatever the config says.
+    """Raise an error for an id of padding that would shift MPNet's positions."""
+    # MPNet of `transformers` has the id in its code, and doesn't read the config.
     if table.title == "MPNet" and ids.get("pad_token_id") != 1:
         raise ValueError(
-            "`tokenizer` must have 1 as the id of padding, which MPNet of "
-            f"`transformers` counts positions by. Received: a "
+            "`tokenizer` must have 1 as the id of padding, from which MPNet of "
+            f"`transformers` counts positions. Received: a "
             f"{type(tokenizer).__name__} with pad_token_id={ids.get('pad_token_id')}."
         )
 
 
 def _check_all_written(model, backbone, written):
     """Raise an error for weights that `transformers` has no place for."""
-    # Some classes lack the pooler, some the state that queries start from, and those
-    # that have no logits of tokens the table of these.
+    # Some classes of `transformers` lack the pooler, some lack the state that queries
+    # start from, and those without logits of tokens lack the output table.
     named = [(backbone, "pooler"), (backbone, "query_embedding")]
     for owner, name in (*named, (model, "baseline")):  # the last is for training
         layer = getattr(owner, name, None)
         written |= {id(v) for v in layer.weights} if layer is not None else set()
     if (differences := getattr(model, "differences", None)) is not None:
-        written |= {id(v) for v in differences.weights}  # the tables have them in them
+        written |= {id(v) for v in differences.weights}  # they are added to the tables
     if not (counterpart(type(model)) or BACKBONE).heads.keys() & LANGUAGE_MODELS:
         written.add(id(find(backbone, OUTPUT_TABLE)))
     lost = [v.path for v in model.weights if v.trainable and id(v) not in written]
@@ -273,10 +278,17 @@ def collect_tensors(
 ) -> dict[str, np.ndarray]:
     """Collect tensors by their names in `transformers`, and note their variables.
 
-    Weights with LoRA's are written with these merged into them.
+    Weights of LoRA are merged into the weights that they change.
+
+    Args:
+        owner: the layer or model that the paths of `weights` start from.
+        weights: weight maps.
+        backbone: the backbone.
+        prefix: str. The prefix of the names.
+        written: set to which the ids of the variables that were collected are added.
 
     Raises:
-        ValueError: for a quantised variable, whose scale has no name there.
+        ValueError: for a quantised variable.
     """
     tensors = {}
     for weight, variable in applying(weights, owner, backbone):

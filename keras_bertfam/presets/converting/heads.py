@@ -1,4 +1,4 @@
-"""Tasks' heads and their counterparts in `transformers`."""
+"""Heads of tasks, and the classes of `transformers` that have them."""
 
 import dataclasses
 import os
@@ -16,31 +16,31 @@ from keras_bertfam.types import Model
 
 @dataclasses.dataclass(frozen=True)
 class Counterpart:
-    """The class of `transformers` that a task is.
+    """The class of `transformers` that corresponds to a task.
 
     Attributes:
-        ending: str. How its name ends, after the family's.
+        ending: str. The end of the class's name, behind the family's.
         heads: dict from roles, keys of `TransformersTable.heads`, to attributes of
             the task.
         poolers: attributes of the task that may hold a pooler, if the backbone
             has none.
-        styled: bool. Whether its head differs by family.
+        styled: bool. Whether families have different forms of the head.
         labelled: bool. Whether it has classes.
-        config: dict of what else its config has.
-        required_config: dict of keys and the values that a config must have, that
-            without the key first.
-        arguments: function of a config, gives arguments of the task that it says.
-        config_of: function of a task, gives what else of its config is the task's.
-        generator: bool. Whether it has ELECTRA's generator, a model of its own in
-            `transformers`, in the folder `generator` beside the task's files.
-        told: dict from roles to variables of the head, and the task's arguments that
-            are the sizes of each.
-        flags: dict from roles to variables of the head, and the task's argument that
-            says whether it is there.
-        own: roles that `transformers` hasn't, and that only others' files have.
+        config: dict of further keys of its config, and their values.
+        required_config: dict from keys to the values that a config may have. The first
+            one stands for a config without the key.
+        arguments: function that makes arguments of the task from a config.
+        config_of: function that makes further keys of a config from a task.
+        generator: bool. Whether it has ELECTRA's generator. In `transformers` this is a
+            second model, written to the folder `generator` beside the task's files.
+        told: dict from roles to dicts, which lead from variables of the head to the
+            task's arguments that are their sizes.
+        flags: dict from roles to dicts, which lead from variables of the head to the
+            task's arguments that tell whether the head has them.
+        own: roles that `transformers` lacks. Files of other libraries have them.
         optional: roles that not every family has, and whose attribute may be `None`.
-        asked_for: bool. Whether a file that another task may be is that one's, unless
-            this one is asked for.
+        asked_for: bool. Whether a file is read as this task only if a user names it,
+            and as another task otherwise.
     """
 
     ending: str
@@ -63,7 +63,7 @@ class Counterpart:
 
     @property
     def roles(self) -> set[str]:
-        """The roles of the heads that each such task has."""
+        """The roles of the heads that every such task has."""
         return {*self.heads} - {*self.optional}
 
     def parts(self, task: Model) -> dict[str, "Generator"]:
@@ -76,7 +76,7 @@ class Counterpart:
 
 @dataclasses.dataclass(frozen=True)
 class Generator:
-    """ELECTRA's generator as `transformers` has it: a masked language model."""
+    """ELECTRA's generator, as a masked language model of `transformers`."""
 
     backbone: Model
     head: Any
@@ -85,7 +85,7 @@ class Generator:
 
 
 BACKBONE = Counterpart("Model")
-# Those of objectives; fine-tuning tasks have theirs as `counterpart`.
+# Counterparts of objectives. Fine-tuning tasks have an attribute `counterpart`.
 _OBJECTIVES = {
     "MaskedLM": Counterpart(
         "ForMaskedLM",
@@ -98,7 +98,7 @@ _OBJECTIVES = {
         {"masked_lm": "masked_lm_head", "sentence": "sentence_head"},
         poolers=("new_pooler",),
     ),
-    # Their decoders are in no file of others.
+    # No other library's files have the decoders of these tasks.
     "DenoisingAutoencoder": Counterpart(
         "ForMaskedLM", {"masked_lm": "head"}, asked_for=True
     ),
@@ -135,18 +135,18 @@ _OBJECTIVES = {
 }
 # The roles of heads that give logits of tokens.
 LANGUAGE_MODELS = {"masked_lm", "causal_lm", "seq2seq_lm"}
-# Classes of fine-tuning tasks with a counterpart of their own, by name.
+# Classes of fine-tuning tasks that have a counterpart, by name.
 FINE_TUNING = Registry()
 
 
 def counterparts() -> dict[str, Counterpart]:
-    """Give the counterparts of all tasks that Keras knows as ours, by name."""
+    """Give the counterparts of all tasks that are registered with Keras, by name."""
     own = [
         (name, cls.counterpart)
         for name, cls in FINE_TUNING.items()
         if keras.saving.get_registered_object(f"keras_bertfam>{name}") is cls
     ]
-    # Of two with the same class or the same tensors, the narrower one comes first.
+    # Tasks may have the same class or tensors: the narrower task comes first.
     own.sort(key=lambda each: (*_breadth(each[1]), each[0]))
     return _OBJECTIVES | dict(own)
 
@@ -156,22 +156,22 @@ def _breadth(ours):
 
 
 def counterpart(cls: type) -> Counterpart | None:
-    """Find the `Counterpart` of a class of ours, or `None`."""
+    """Find the `Counterpart` of a task's class; give `None` if it has none."""
     names = (base.__name__ for base in cls.__mro__)
     known = (_OBJECTIVES[name] for name in names if name in _OBJECTIVES)
     return getattr(cls, "counterpart", None) or next(known, None)
 
 
 def fine_tuned_roles() -> set[str]:
-    """Give the roles of heads that take the place of those of pre-training."""
+    """Give the roles of heads that replace the heads of pre-training."""
     roles = {role for cls in FINE_TUNING.values() for role in cls.counterpart.heads}
     return roles - LANGUAGE_MODELS
 
 
 def shared_heads(theirs: type, ours: type) -> list[tuple[str, str]]:
-    """List pairs of attributes where two classes of tasks have the same heads.
+    """List pairs of attributes in which two classes of tasks have the same head.
 
-    Heads of fine-tuning aren't shared: they differ by their classes.
+    Heads of fine-tuning aren't shared, as their classes differ.
     """
     first, second = (getattr(counterpart(cls), "heads", {}) for cls in (theirs, ours))
     roles = first.keys() & second.keys() - fine_tuned_roles() - {"decoder"}
@@ -179,10 +179,10 @@ def shared_heads(theirs: type, ours: type) -> list[tuple[str, str]]:
 
 
 def is_other_head(task: Model, source: CheckpointSource, role: str) -> bool:
-    """Tell whether a checkpoint's fine-tuned head is of another kind than a task's.
+    """Tell whether a checkpoint's fine-tuned head belongs to another task.
 
-    Several tasks have tensors of the same names. The head is another task's if the
-    config names that task, or other classes, or if its logits are of another shape.
+    Several tasks have tensors of the same names. The head belongs to another task if
+    the config names that task or other classes, or if its logits have another shape.
     """
     if role not in fine_tuned_roles() or not _has_role(source, role):
         return False
@@ -217,16 +217,16 @@ def _logits(source, role, part):
 
 
 def task_name(source: CheckpointSource) -> str | None:
-    """Name our class for the model that a checkpoint is.
+    """Name our task for the model in a checkpoint.
 
-    The config names the model. If it doesn't, the model is the one with the most heads
-    whose tensors are all there, fine-tuned ones first.
+    The config may name the model. Otherwise it is the task with the most heads among
+    those whose tensors are all in the checkpoint; fine-tuning tasks come first.
 
     Returns:
-        str, or `None` for a backbone, and for a model that no task here is.
+        str, or `None` for a backbone, and for a model without a task here.
     """
     for name in ("SparseEncoder", "LateInteraction"):
-        if source.task_arguments.get(name):  # as its modules say
+        if source.task_arguments.get(name):  # from the modules of its folder
             return name
     table, config = transformers_tables()[source.family], source.config
     architectures = config.get("architectures")
@@ -260,7 +260,7 @@ def _rank(ours):
 
 
 def _holds(source, name, ours):
-    """Tell whether all of a task of ours is in a checkpoint."""
+    """Tell whether a checkpoint has all tensors of a task."""
     heads = transformers_tables()[source.family].heads
     weights = [weight for role in ours.roles for weight in heads[role]]
     task = keras.saving.get_registered_object(f"keras_bertfam>{name}")
@@ -278,13 +278,13 @@ def activation_note(head: Any, theirs: str | None) -> str | None:
 
     Args:
         head: a layer.
-        theirs: the activation there, or `None` for one that is never another.
+        theirs: the activation in `transformers`, or `None` if it is always the same.
 
     Returns:
         str, or `None` if they are the same.
 
     Raises:
-        ValueError: for another activation, the forms of GELU apart.
+        ValueError: for another activation; the two forms of GELU are allowed.
     """
     if theirs is None or theirs == head.activation:
         return None
@@ -307,11 +307,12 @@ def class_names(source: CheckpointSource, ours: Counterpart) -> list[str | None]
         ours: `Counterpart`.
 
     Returns:
-        List of their names, `None` for each without one; empty without a head.
+        List of the names of the classes, with `None` for each class without a name. It
+        is empty if there is no head.
 
     Raises:
-        CheckpointError: if the head's tensors are of different numbers of classes,
-            or of another width than the model.
+        CheckpointError: if the head's kernel and bias have different numbers of
+            classes, or if the kernel's width isn't the model's.
     """
     (role,) = ours.heads
     if not _has_role(source, role):
@@ -335,7 +336,7 @@ def class_names(source: CheckpointSource, ours: Counterpart) -> list[str | None]
 
 
 def class_config(task: Model) -> dict[str, Any]:
-    """Make what the config of `transformers` says of a task's classes."""
+    """Make the keys of a config of `transformers` on a task's classes."""
     names = task.label_names or [f"LABEL_{i}" for i in range(task.num_classes)]
     return {
         "id2label": {str(index): name for index, name in enumerate(names)},

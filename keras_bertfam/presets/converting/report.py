@@ -1,4 +1,4 @@
-"""Reports of what was read of a checkpoint, for a warning or a summary."""
+"""Reports on the reading of a checkpoint, for a warning or a summary."""
 
 import dataclasses
 import os
@@ -16,18 +16,20 @@ _PACKAGE = __name__.partition(".")[0]
 
 @dataclasses.dataclass
 class ConversionReport:
-    """A record of a checkpoint: what was read of it, what it lacks, what was left out.
+    """A record of the tensors that were read, are missing, or were left out.
 
     Attributes:
         source: `CheckpointSource`.
-        mapped: list of `(ours, theirs)`: path of a variable, names of tensors.
+        mapped: list of `(ours, theirs)`: the path of a variable, and the names of its
+            tensors.
         missing: list of the paths of variables that keep their initial values.
-        unequal: dict from the names of tensors that should be another's copy, and
-            aren't, to that other's.
+        unequal: dict from names of copies that differ from their originals to the names
+            of these originals.
         identities: list of the names of tensors of layers that change nothing.
         not_finite: list of the names of tensors with NaN or infinite values.
         notes: list of sentences.
-        progress: function of the number of tensors read since it was last called.
+        progress: function that is called with the number of tensors that were read
+            since its last call.
     """
 
     source: CheckpointSource
@@ -62,12 +64,12 @@ class ConversionReport:
 
     @property
     def untied(self) -> list[str]:
-        """List the output tables and biases of their own that were not read."""
+        """List the output tables and biases that weren't read, as they differ."""
         mapped = {name for _, theirs in self.mapped for name in theirs}
         return [name for name in self.unequal if name not in mapped]
 
     def lines(self) -> list[str]:
-        """Write a sentence for each thing that isn't as it should be."""
+        """Write a sentence for each kind of difference."""
         return [*self.source.notes, *self.notes] + [
             f"{text}: {_listing(names)}."
             for text, names in (
@@ -80,14 +82,14 @@ class ConversionReport:
         ]
 
     def warn(self) -> None:
-        """Warn once of all that isn't as it should be."""
+        """Warn once, with all these sentences."""
         if lines := self.lines():
             text = f"{os.fspath(self.source.path)!r} was loaded in part. "
             warnings.warn(text + " ".join(lines), stacklevel=_callers_level())
 
 
 def warn(text: str) -> None:
-    """Warn at the place outside the package that called it."""
+    """Warn at the line of the user's code that called the package."""
     warnings.warn(text, stacklevel=_callers_level())
 
 

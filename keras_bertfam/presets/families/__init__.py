@@ -1,7 +1,7 @@
-"""The families' records: all that is known of a family and isn't computation.
+"""The families' records: all facts about a family, but no computation.
 
-The records of this folder's files are there at once, and need no framework. A user's
-own record is registered by the backbone class that has it, when that class is defined.
+The records in this folder are loaded at once and need no framework. A user's own record
+is registered when the backbone class that has it is defined.
 """
 
 import importlib
@@ -18,7 +18,7 @@ from keras_bertfam.presets.families.parts.tables import (
 
 
 def _records():
-    """Yield the record of each file; before it are others, of which it is derived."""
+    """Yield the record that each file defines, which is the last record in it."""
     for file in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{file.name}")
         values = [each for each in vars(module).values() if isinstance(each, Family)]
@@ -30,13 +30,13 @@ BACKBONES = Registry()
 
 
 def register(record: Family, backbone: Any) -> None:
-    """Make a record, and the class that has it, known by the record's name.
+    """Register a record and its backbone class by the record's name.
 
-    A class that is defined again, as in a notebook, takes the place of the former.
+    A class that is defined again, as in a notebook, replaces the earlier one.
 
     Raises:
-        ValueError: if another class has that name, or another family has another
-            layout or head under the same name.
+        ValueError: if another class has this name, or if another family has a different
+            layout or head style of the same name.
     """
     for other in FAMILIES.values():
         for kind in ("layout", "head_style"):
@@ -47,7 +47,7 @@ def register(record: Family, backbone: Any) -> None:
                 and mine.name == theirs.name
             ):
                 raise ValueError(
-                    f"`{kind}` must have a name of its own where it isn't that of "
+                    f"`{kind}` must have a name of its own, as it differs from that of "
                     f"{other.name!r}. Received: {mine}."
                 )
     known = BACKBONES.enter(record.name, backbone)
@@ -85,6 +85,6 @@ def family_of_tokenizer(tokenizer: Any) -> Family | None:
 
 
 def backbones_of(name: str) -> list[Any]:
-    """List the classes that take a family's checkpoints, its own first."""
+    """List the classes that read a family's checkpoints, its own class first."""
     reading = [other for other, record in FAMILIES.items() if name in record.reads]
     return [BACKBONES[family] for family in (name, *reading)]

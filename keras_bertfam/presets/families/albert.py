@@ -55,7 +55,8 @@ _PRETRAINING = PretrainingRecipe(
     task_arguments={"sentence_objective": "sop"},
 )
 
-# The table's steps are epochs here; its dropout in the trunk, by task, isn't set.
+# The table's steps are given as epochs here. Its dropout of the trunk, which differs by
+# task, isn't set.
 _FINE_TUNING = FineTuningRecipe(
     (3e-5, 2e-5, 1e-5),
     (16, 32),

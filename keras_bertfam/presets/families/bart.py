@@ -20,8 +20,8 @@ from keras_bertfam.presets.families.parts.transformers_weights import (
 )
 from keras_bertfam.presets.families.roberta import ROBERTA
 
-# Section 5.1, which has rows and steps. The rate wasn't published. It is that of
-# RoBERTa, whose batches are as large, and so is all else that isn't said.
+# Section 5.1 has the rows and the steps. The rate and all other settings weren't
+# published. They are those of RoBERTa, whose batches are as large.
 _PRETRAINING = PretrainingRecipe(
     task="TextToText",
     source="Lewis et al., 2019, section 5.1; the rest as Liu et al., 2019, table 9",
@@ -112,7 +112,7 @@ BART = Family(
         zeros=("final_logits_bias",),
         signs=("d_model", "encoder_ffn_dim"),
     ),
-    # KerasHub's drops attention's probabilities, too, which changes no result.
+    # KerasHub's class also has dropout of attention, which changes no result.
     keras_hub=KerasHubTable(
         "BartBackbone",
         {

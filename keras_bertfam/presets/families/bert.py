@@ -84,8 +84,8 @@ _MACBERT_SIZES = {
 }
 _SIZES |= _MACBERT_SIZES
 
-# Appendix A.2; batch, steps and the form of the schedule also in the released code.
-# Nine tenths of the steps had rows of 128 tokens.
+# Appendix A.2. The released code has the batch, the steps and the form of the schedule
+# as well. Nine tenths of the steps had rows of 128 tokens.
 _PRETRAINING = PretrainingRecipe(
     task="MaskedLMSentencePair",
     source="Devlin et al., 2018, appendix A.2; google-research/bert, optimization.py",
@@ -100,15 +100,15 @@ _PRETRAINING = PretrainingRecipe(
     lengths=((0.9, 128), (0.1, 512)),
 )
 
-# The README of the release, of May 2019.
+# The release's README, May 2019.
 _WHOLE_WORD = dataclasses.replace(
     _PRETRAINING, masking={**_PRETRAINING.masking, "strategy": "words"}
 )
 
-# The README of the release on languages: for the data and the vocabulary.
+# The release's README on languages: they are sampled by this power.
 _LANGUAGES = dataclasses.replace(_PRETRAINING, mix_exponent=0.7)
-# No code of its pre-training was released. Words and n-grams of them, of which each
-# word is replaced by a similar one: `similar_words` of the preprocessor.
+# No code of its pre-training was released. Words and n-grams of words are masked. Each
+# word is replaced by a similar one, as the preprocessor's `similar_words` gives it.
 _MACBERT = dataclasses.replace(
     _PRETRAINING,
     source="Cui et al., 2020, section 3: masks and pairs; the rest is BERT's",
@@ -170,7 +170,7 @@ BERT = Family(
                 "cls.predictions.bias",
             ),
             "sentence": dense("dense", "cls.seq_relationship"),
-            # Of SpanBERT's own files; `transformers` has no such head.
+            # For SpanBERT's own files. `transformers` has no such head.
             "span_boundary": span_boundary_head("cls.pair_target_predictions"),
             **label_heads("classifier"),
         },

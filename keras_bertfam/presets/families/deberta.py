@@ -25,7 +25,7 @@ from keras_bertfam.presets.families.parts.weight_maps import (
 
 
 def _by_parts(arrays, heads):
-    """Put first what all heads have of queries, then of keys and values."""
+    """Reorder a joint kernel: queries of all heads, then keys, then values."""
     (array,) = arrays
     parts = array.reshape(heads, 3, -1, array.shape[1])
     return parts.transpose(1, 0, 2, 3).reshape(array.shape).T
@@ -108,7 +108,7 @@ DEBERTA = DEBERTA_V2.derived(
         required_config={"talking_head": False},
         dropouts={k: v for k, v in TABLE.dropouts.items() if k != "choice"},
         required_heads={"classifier": TABLE.required_heads["classifier"]},
-        # Its version 5 puts two [SEP] between texts.
+        # Version 5 of `transformers` puts two [SEP] between texts.
         other_layouts=("roberta",),
         forms=(with_positions, without_positions),
     ),

@@ -1,4 +1,4 @@
-"""The record of DeBERTa's second and third version."""
+"""The record of DeBERTa's second and third versions."""
 
 import dataclasses
 from typing import Any
@@ -36,19 +36,21 @@ from keras_bertfam.presets.families.parts.weight_maps import (
     same,
 )
 
-# Keys of a config that say what attention has, and what is read of them here.
+# The terms of disentangled attention in a config's `pos_att_type`.
 _TERMS = {"c2p", "p2c"}
 
 
 def _of_both_versions(config: dict[str, Any], rows: int | None) -> dict[str, Any]:
-    """Write what is said of positions by the arguments of `EncoderBackbone`.
+    """Rewrite a config's keys on positions as arguments of `EncoderBackbone`.
 
     Args:
         config: dict.
-        rows: int, half of the rows of the table, or `None` for as many as distances.
+        rows: int, half of the rows of the table. With `None` there are as many as
+            distances.
 
     Raises:
-        ValueError: for attention without the terms of both kinds.
+        ValueError: for attention without both terms, and for other positions or widths
+            than models here have.
     """
     terms = config.get("pos_att_type") or []
     terms = terms.lower().split("|") if isinstance(terms, str) else terms
@@ -59,7 +61,7 @@ def _of_both_versions(config: dict[str, Any], rows: int | None) -> dict[str, Any
         )
     if config.get("embedding_size", config.get("hidden_size")) != config["hidden_size"]:
         raise ValueError(
-            "Expected an 'embedding_size' that is the 'hidden_size'. "
+            "Expected an 'embedding_size' that equals the 'hidden_size'. "
             f"Received: {config['embedding_size']!r}."
         )
     positions = config.get("max_position_embeddings", 512)
@@ -100,7 +102,7 @@ def _in_transformers(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_positions(config: dict[str, Any]) -> dict[str, Any]:
-    """Write a config of the first version by the arguments of `EncoderBackbone`."""
+    """Rewrite a config of the first version with arguments of `EncoderBackbone`."""
     return _of_both_versions(config, None)
 
 
@@ -108,7 +110,7 @@ def without_positions(config: dict[str, Any]) -> dict[str, Any]:
     """Undo `with_positions`.
 
     Raises:
-        ValueError: for a table that hasn't a row for each distance.
+        ValueError: for a table without a row for each distance.
     """
     if config["relative_buckets"] != 2 * config["relative_distance"]:
         raise ValueError(
@@ -120,10 +122,10 @@ def without_positions(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_buckets(config: dict[str, Any]) -> dict[str, Any]:
-    """Write a config of the second version by the arguments of `EncoderBackbone`.
+    """Rewrite a config of the second version with arguments of `EncoderBackbone`.
 
     Raises:
-        ValueError: for what no model here has.
+        ValueError: for a value that no model here has.
     """
     buckets = config.get("position_buckets", -1)
     if type(buckets) is not int:
@@ -131,19 +133,19 @@ def with_buckets(config: dict[str, Any]) -> dict[str, Any]:
     ours = _of_both_versions(config, buckets if buckets > 0 else None)
     if 0 < ours["relative_distance"] <= buckets:
         raise ValueError(
-            f"Expected less 'position_buckets' than the {ours['relative_distance']} "
+            f"Expected fewer 'position_buckets' than the {ours['relative_distance']} "
             f"positions. Received: {buckets}."
         )
     width = config.get("conv_kernel_size", 0)
     if width and config.get("conv_act", "tanh") != config.get("hidden_act", "gelu"):
         raise ValueError(
-            "Expected 'conv_act' to be 'hidden_act'. "
+            "Expected 'conv_act' to equal 'hidden_act'. "
             f"Received: {config.get('conv_act', 'tanh')!r}."
         )
     norms = str(config.get("norm_rel_ebd", "none")).lower().split("|")
     if config.get("share_att_key") is not True or "layer_norm" not in norms:
         raise ValueError(
-            "Expected a 'share_att_key', and 'norm_rel_ebd' to be 'layer_norm'. "
+            "Expected 'share_att_key' to be true and 'norm_rel_ebd' 'layer_norm'. "
             f"Received: {config.get('share_att_key')!r}, {norms!r}."
         )
     return {**ours, "conv_kernel_size": width}
@@ -153,12 +155,12 @@ def without_buckets(config: dict[str, Any]) -> dict[str, Any]:
     """Undo `with_buckets`.
 
     Raises:
-        ValueError: for a table that has rows for more distances than there are.
+        ValueError: for a table with rows for more distances than there are.
     """
     rows, distance = config["relative_buckets"] // 2, config["relative_distance"]
     if rows > distance:
         raise ValueError(
-            "DeBERTa of `transformers` has no rows for distances that there aren't. "
+            "DeBERTa of `transformers` has at most two rows for each distance. "
             f"Received: relative_buckets={2 * rows}, relative_distance={distance}."
         )
     return {
@@ -182,11 +184,11 @@ _MASKED_LM = (
 )
 HEADS: dict[str, tuple[WeightMap, ...]] = {
     "masked_lm": masked_lm_head(*_MASKED_LM),
-    # Files have it that `transformers` leaves out when it reads them.
+    # `transformers` leaves this tensor out, though files have it.
     "decoder": same("table", "deberta.embeddings.position_embeddings.weight"),
     **label_heads("classifier", "pooler.dense", "pooler.dense"),
 }
-# Of the third version.
+# The third version's head that finds replaced tokens.
 _DETECTOR = (
     *norm("norm", "mask_predictions.LayerNorm"),
     *dense("dense", "mask_predictions.dense"),
@@ -194,12 +196,12 @@ _DETECTOR = (
 )
 LEFT_OUT = {
     "decoder": (
-        "no enhanced mask decoder. It leaves the table of positions in this file out, "
-        "and predicts other tokens."
+        "no enhanced mask decoder. It ignores the table of positions in this file, and "
+        "predicts other tokens."
     ),
-    "detector": "no head of DeBERTa that finds replaced tokens, and leaves it out.",
+    "detector": "no head of DeBERTa that finds replaced tokens, and ignores it.",
 }
-# The released files have the original's names.
+# Names in the released files, and names in `transformers`.
 COPIES = {
     f"lm_predictions.lm_head.{ours}": f"cls.predictions.{theirs}"
     for ours, theirs in (
@@ -210,7 +212,7 @@ COPIES = {
         ("bias", "bias"),
     )
 } | {
-    # As its code spells it.
+    # The released code spells it so.
     f"mask_predictions.classifer.{part}": f"mask_predictions.classifier.{part}"
     for part in ("weight", "bias")
 }
@@ -271,7 +273,8 @@ TABLE = TransformersTable(
     required_config={"conv_groups": 1},
     output="cls.predictions.decoder.weight",
     copies=COPIES,
-    # What a discriminator's tables have beyond its generator's, and are with it.
+    # The differences between a discriminator's tables and its generator's. The tables
+    # in the file include them.
     constants=(r"embeddings\.(word|position)_embeddings\._weight",),
     left_out=LEFT_OUT,
     dropouts=DROPOUTS,
@@ -279,7 +282,7 @@ TABLE = TransformersTable(
     forms=(with_buckets, without_buckets),
 )
 
-# Released scripts; the paper's own numbers are others.
+# From the released scripts. The paper's numbers differ.
 _PRETRAINING = PretrainingRecipe(
     task="ReplacedTokenDetection",
     source="He et al., 2021, microsoft/DeBERTa, experiments/language_model, deberta-v3",
@@ -302,7 +305,7 @@ _PRETRAINING = PretrainingRecipe(
         "decoder_positions": 512,
     },
 )
-# Of the second version.
+# The second version's.
 MASKED_LM = dataclasses.replace(
     _PRETRAINING,
     task="MaskedLM",
@@ -317,7 +320,7 @@ _FINE_TUNING = FineTuningRecipe(
     epochs=(3,),
     source="He et al., 2021, microsoft/DeBERTa, experiments/glue",
 )
-# Of each task the tokens of a row, the steps of the warm-up and the examples.
+# By task: the tokens of a row, the steps of the warm-up, and the number of examples.
 _GLUE = {
     "mnli": (256, 1000, 392_702),
     "rte": (320, 100, 2_490),
@@ -326,10 +329,10 @@ _GLUE = {
 
 
 def fine_tuning(**tasks: tuple[float, int, int]) -> dict[str, FineTuningRecipe]:
-    """Give the recipes of a size, by tasks of the released scripts.
+    """Make the recipes of a size, by the tasks of the released scripts.
 
     Args:
-        **tasks: the rate, the batch size and the epochs of each.
+        **tasks: the rate, the batch size and the epochs of each task.
     """
     rates = {rate for rate, _, _ in tasks.values()}
     recipes = {"": _FINE_TUNING.changed(learning_rates=(*sorted(rates, reverse=True),))}
@@ -345,7 +348,7 @@ def fine_tuning(**tasks: tuple[float, int, int]) -> dict[str, FineTuningRecipe]:
     return recipes
 
 
-# The scripts of the large model have half of the steps of warm-up.
+# The large model's scripts have half as many steps of warm-up.
 _LARGE = fine_tuning(mnli=(7e-6, 64, 2), cola=(5.5e-6, 32, 10), rte=(1e-5, 32, 6))
 _VARIANTS = {
     "extra_small": Variant((384,), fine_tuning(mnli=(4.5e-5, 64, 3))),

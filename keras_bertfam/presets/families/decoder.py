@@ -1,4 +1,4 @@
-"""The record of a decoder that is of no family: GPT-2's, without its choices."""
+"""The record of a decoder of no family: GPT-2's without its arguments and recipes."""
 
 from keras_bertfam.presets.families.gpt2 import GPT2
 

@@ -21,7 +21,7 @@ from keras_bertfam.presets.families.parts.transformers_weights import (
 )
 from keras_bertfam.presets.families.roberta import ROBERTA
 
-# The released code's defaults and its command for one GPU, of 5 x 50 rows.
+# The released code's defaults, and its command for one GPU, with 5 x 50 rows a step.
 _PRETRAINING = PretrainingRecipe(
     task="Distiller",
     source="Sanh et al., 2019, section 3; its released code, train.py",
@@ -33,7 +33,7 @@ _PRETRAINING = PretrainingRecipe(
     beta_2=0.98,
     global_clipnorm=5.0,
     rows="doc_sentences",
-    # Drawn by weights `count ** -0.7`, and so many in the whole batch.
+    # Tokens are drawn by weights `count ** -0.7`. The rate is that of the whole batch.
     masking={"mask_selection_rate": 0.15, "strategy": "smoothed_tokens"},
     task_arguments={
         "ce_weight": 5.0,

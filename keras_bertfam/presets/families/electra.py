@@ -47,7 +47,7 @@ _SIZES = {
     for part, width in zip(("discriminator", "generator"), widths, strict=True)
 }
 
-# Table 6 and section 3.2; the form of the schedule in the released code.
+# Table 6 and section 3.2. The released code has the form of the schedule.
 _BASE = PretrainingRecipe(
     task="ReplacedTokenDetection",
     source="Clark et al., 2020, appendix A, table 6; google-research/electra",
@@ -59,7 +59,7 @@ _BASE = PretrainingRecipe(
     rows="electra_segments",
     masking={
         "mask_selection_rate": 0.15,
-        "mask_token_rate": 1.0,  # the released code leaves 15 % as they are
+        "mask_token_rate": 1.0,  # the released code leaves 15 % unchanged
         "random_token_rate": 0.0,
     },
     task_arguments={"generator_size": 1 / 3},
@@ -80,7 +80,7 @@ _LARGE = dataclasses.replace(
     task_arguments={"generator_size": 1 / 4},
 )
 
-# Table 7 (base; the released code for the decay of rates).
+# Table 7, for the base model. The decay of rates is that of the released code.
 _FINE_TUNING = FineTuningRecipe(
     (1e-4,),
     (32,),
@@ -151,7 +151,7 @@ ELECTRA = BERT.derived(
             }
         },
     ),
-    # KerasHub's has a pooler, which the original and ours lack.
+    # KerasHub's class has a pooler, which the original and ours lack.
     keras_hub=KerasHubTable(
         "ElectraBackbone",
         {

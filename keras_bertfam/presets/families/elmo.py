@@ -28,8 +28,8 @@ def _size(cell_dim: int, projection_dim: int, num_highways: int) -> PublishedSiz
     )
 
 
-# Rates and batches of the released code, of three GPUs; ten passes over 768,648,884
-# words. A row here is of one direction.
+# The rate and the batch are those of the released code, for three GPUs and ten epochs
+# of 768,648,884 words. Here a row is read in one direction.
 _PRETRAINING = PretrainingRecipe(
     task="BidirectionalLM",
     source="Peters et al., 2018, section 3.4; allenai/bilm-tf, bin/train_elmo.py",

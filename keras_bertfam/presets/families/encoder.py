@@ -1,4 +1,4 @@
-"""The record of an encoder that is of no family: BERT's, without its choices."""
+"""The record of an encoder of no family: BERT's without its arguments and recipes."""
 
 from keras_bertfam.presets.families.bert import BERT
 

@@ -1,4 +1,4 @@
-"""The record of an encoder-decoder of no family: BART's, without its choices."""
+"""The record of an encoder-decoder of no family: BART's without its choices."""
 
 from keras_bertfam.presets.families.bart import BART
 

@@ -10,7 +10,7 @@ from keras_bertfam.presets.families.parts.recipes import (
 )
 from keras_bertfam.presets.families.parts.record import size
 
-# Rate, steps and masking of the released code; batches are of 8,192 tokens there.
+# Rate, steps and masking are those of the released code. Its batches have 8,192 tokens.
 _PRETRAINING = PretrainingRecipe(
     task="MaskedLMSentencePair",
     source="Sun et al., 2019, section 3; PaddlePaddle/ERNIE, release r2.0",
@@ -29,7 +29,7 @@ ERNIE = BERT.derived(
     "ernie",
     "ErnieBackbone",
     arguments={**BERT.arguments, "activation": "relu", "max_sequence_length": 513},
-    # The characters are 17,964; the table has 18,000 rows.
+    # There are 17,964 characters; the table has 18,000 rows.
     sizes={"ernie_base_zh": size(18000, 12, 768, source="nghuyong/ernie-1.0-base-zh")},
     pretraining={"": _PRETRAINING},
     fine_tuning={"": FineTuningRecipe(source="of BERT: Devlin et al., 2018, A.3")},

@@ -17,7 +17,7 @@ _SIZES = {
 
 
 def sizes(kind: str) -> dict[str, PublishedSize]:
-    """List the sizes of `"encoder"` or `"decoder"`, which are the same."""
+    """Give the sizes of `"encoder"` or `"decoder"`, which are the same."""
     return {
         f"ettin_{kind}_{name}_en": size(
             50368,
@@ -33,7 +33,7 @@ def sizes(kind: str) -> dict[str, PublishedSize]:
 
 def pretraining(kind: str) -> dict[str, PretrainingRecipe]:
     """Give the recipes of `"encoder"` or `"decoder"`, by the names of their sizes."""
-    # Rate, weight decay and warm-up of billions of tokens.
+    # By size: rate, weight decay, and steps of warm-up.
     runs = {
         "17m": (3e-3, 3e-4, 850),
         "32m": (3e-3, 3e-4, 850),
@@ -52,10 +52,10 @@ def pretraining(kind: str) -> dict[str, PretrainingRecipe]:
 def _recipe(kind, rate, weight_decay, warmup_steps, shorter):
     """Give the recipe of a size, and of the two phases of longer rows after it.
 
-    Steps are those of full rows: 1.7 T, 250 B and 50 B tokens, or a third of the last
-    two. In both phases the rate
+    The phases have 1.7 T, 250 B and 50 B tokens; the last two have a third of that with
+    `shorter`. The numbers of steps are for full rows. In the last two phases the rate
     falls from the first step to the last. The published optimizer is StableAdamW, which
-    bounds updates where clipping bounds gradients.
+    bounds updates instead of gradients.
     """
     masked = kind == "encoder"
     steps, last_steps = (2_260, 450) if shorter else (6_800, 1_360)

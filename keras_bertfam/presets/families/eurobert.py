@@ -26,13 +26,13 @@ _POOLING = {"late": "eurobert", "bos": "eurobert_bos", "mean": "eurobert_mean"}
 
 
 def with_one_base(config: dict[str, Any]) -> dict[str, Any]:
-    """Write `rotary_base` and heads of keys as `EncoderBackbone` has them.
+    """Rewrite a config with `EncoderBackbone`'s `rotary_base` and heads of keys.
 
     The config may be that of the release, with `rope_theta` and `clf_pooling`, or that
     of `transformers`, with `rope_parameters` and `classifier_pooling`.
 
     Raises:
-        ValueError: for positions, pooling or dropout of a kind that isn't here.
+        ValueError: for positions, pooling or dropout that no model here has.
     """
     given = config.get("rope_parameters") or {}
     form = given.get("rope_type", "default")
@@ -50,8 +50,8 @@ def with_one_base(config: dict[str, Any]) -> dict[str, Any]:
     both = [config[name] for name in names if name in config]
     if len({*map(repr, both)}) > 1:
         raise ValueError(
-            "Expected the 'clf_pooling' of the release to be that of "
-            f"'classifier_pooling', {both[0]!r}. Received: {both[1]!r}."
+            "Expected the release's 'clf_pooling' to equal 'classifier_pooling', "
+            f"which is {both[0]!r}. Received: {both[1]!r}."
         )
     if config.get("hidden_dropout", 0) != 0:
         raise ValueError(
@@ -69,7 +69,7 @@ def with_one_base(config: dict[str, Any]) -> dict[str, Any]:
 def _in_transformers(config):
     """Undo `with_one_base`."""
     config = dict(config)
-    del config["tie_word_embeddings"]  # the file of weights says it
+    del config["tie_word_embeddings"]  # read off the tensors
     bases = config.pop("rotary_base")
     if bases is None or bases[0] != bases[1]:
         raise ValueError(
@@ -79,7 +79,8 @@ def _in_transformers(config):
     config["rope_parameters"] = {"rope_theta": bases[0], "rope_type": "default"}
     if config["num_key_value_heads"] is None:
         config["num_key_value_heads"] = config["num_attention_heads"]
-    if config["vocab_size"] <= 128_001:  # the published models' padding
+    # The id of padding in the published models.
+    if config["vocab_size"] <= 128_001:
         config["pad_token_id"] = None
     return config
 
@@ -94,8 +95,8 @@ _ARGUMENTS = {
     "dropout": 0.0,
 }
 
-# The settings are the defaults of the code. It has no number of rows: steps of 4.7 M
-# tokens are ModernBERT's. So are 5 T tokens these steps.
+# The settings are the defaults of the code, which has no number of rows. ModernBERT's
+# steps of 4.7 M tokens are taken, by which 5 T tokens are these steps.
 _ANNEALING = PretrainingRecipe(
     task="MaskedLM",
     source="Boizard et al., 2025, the annealing phase; Nicolas-BZRD/EuroBERT, docs",

@@ -12,8 +12,8 @@ from keras_bertfam.presets.families.parts.record import Family, HeadStyle, Layou
 from keras_bertfam.presets.families.parts.tables import TransformersTable
 from keras_bertfam.presets.families.parts.transformers_weights import DECODER_ARGUMENTS
 
-# 2,000 updates of warm-up, and then a cosine over 100 epochs. How many updates these
-# are wasn't published: the share is that of its fine-tuning.
+# The paper has 2,000 updates of warm-up and a cosine over 100 epochs, but not their
+# number of updates. So the share of the warm-up is that of its fine-tuning.
 PRETRAINING = PretrainingRecipe(
     task="CausalLM",
     source="Radford et al., 2018, section 4.1",

@@ -22,8 +22,9 @@ _GPT2 = {
     )
 }
 _GPT2["distil_gpt2_en"] = size(50257, 6, 768, source="distilbert/distilgpt2")
-# Brown et al., 2020, table 2.1, as printed: 24 heads of 128 make 1.5 B of "XL", where
-# the paper has 1.3 B. Its layers of sparse attention are dense here. No weights.
+# Brown et al., 2020, table 2.1, as printed. "XL" has 1.5 B weights with 24 heads of
+# 128; the paper says 1.3 B. Layers with sparse attention are dense here. No weights
+# were published.
 _GPT3 = {
     f"gpt3_{name}": size(
         50257, layers, width, heads, head_dim=head_dim, max_sequence_length=2048

@@ -15,10 +15,10 @@ GLOBAL_TOKENS = 160
 
 
 def with_values_by_layer(config: dict[str, Any]) -> dict[str, Any]:
-    """Write `attention_window` as `EncoderBackbone` has it.
+    """Rewrite a config with `EncoderBackbone`'s `attention_window`.
 
     Raises:
-        ValueError: for another number of windows than layers.
+        ValueError: for a number of windows that isn't that of the layers.
     """
     count = config.get("num_hidden_layers")
     windows = config.get("attention_window", 512)
@@ -26,11 +26,14 @@ def with_values_by_layer(config: dict[str, Any]) -> dict[str, Any]:
         windows = [windows] * min(count, 2**10)
     if not isinstance(windows, list) or len(windows) != count:
         raise ValueError(
-            f"Expected an 'attention_window', or one for each of {count} layers. "
+            f"Expected 'attention_window' to be an int, or one for each of {count} "
+            "layers. "
             f"Received: {config.get('attention_window')!r}."
         )
     if any(type(window) is not int or window < 2 for window in windows):
-        raise ValueError(f"Expected each 'attention_window' from 2, in {windows!r}.")
+        raise ValueError(
+            f"Expected each 'attention_window' to be at least 2. Received: {windows!r}."
+        )
     return {**config, "attention_window": tuple(windows)}
 
 
@@ -50,7 +53,7 @@ def as_in_transformers(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, "attention_window": list(windows)}
 
 
-# Section 5: pre-training that went on from RoBERTa's weights.
+# Section 5. This pre-training began with RoBERTa's weights.
 _PRETRAINING = PretrainingRecipe(
     task="MaskedLM",
     source="Beltagy et al., 2020, section 5",

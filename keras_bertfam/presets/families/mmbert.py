@@ -23,10 +23,10 @@ def _size(name: str) -> PublishedSize:
 def _recipe(name: str) -> PretrainingRecipe:
     """Give the recipe of a size, with the two phases of longer rows after it.
 
-    Steps are those of full rows: 2.3 T, 600 B and 100 B tokens. The published optimizer
-    is StableAdamW, which bounds updates where clipping bounds gradients. In the last
-    phase the rate falls from the first step to the last, that of the small size in a
-    line.
+    The phases have 2.3 T, 600 B and 100 B tokens. The numbers of steps are for full
+    rows. In the last phase the rate falls from the first step to the last, and falls
+    linearly for the small size. The published optimizer is StableAdamW, which bounds
+    updates instead of gradients.
     """
     small = name == "small"
     paper = f"Marone et al., 2025; JHU-CLSP/mmBERT, configs/mmBERT-{name}"

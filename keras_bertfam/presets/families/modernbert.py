@@ -32,18 +32,18 @@ _BASES = {_FULL: 160_000.0, _SLIDING: 10_000.0}
 
 
 def with_values_by_layer(config: dict[str, Any], less: int = 0) -> dict[str, Any]:
-    """Write `attention_window` and `rotary_base` as `EncoderBackbone` has them.
+    """Rewrite a config with `EncoderBackbone`'s `attention_window` and `rotary_base`.
 
-    The config may be of the older form, with `global_attn_every_n_layers` and two
-    bases, or of the newer one, with `layer_types` and `rope_parameters`.
+    The config may have the older form, with `global_attn_every_n_layers` and two bases,
+    or the newer one, with `layer_types` and `rope_parameters`.
 
     Args:
         config: dict.
-        less: int. How many fewer tokens than half of `local_attention` a token sees
-            on each side.
+        less: int. On each side a token sees this many tokens fewer than half of
+            `local_attention`.
 
     Raises:
-        ValueError: for layers or positions of a kind that isn't here.
+        ValueError: for layers or positions that no model here has.
     """
     count = config.get("num_hidden_layers", 22)
     types = config.get("layer_types")
@@ -52,14 +52,15 @@ def with_values_by_layer(config: dict[str, Any], less: int = 0) -> dict[str, Any
         types = [_SLIDING if layer % every else _FULL for layer in range(count)]
     if len(types) != count or not {*types} <= {_FULL, _SLIDING}:
         raise ValueError(
-            f"Expected {count} 'layer_types', {_FULL!r} or {_SLIDING!r}. "
+            f"Expected 'layer_types' to be {count} of {_FULL!r} and {_SLIDING!r}. "
             f"Received: {types!r}."
         )
     window = config.get("local_attention", 128)
     least = 2 + 2 * less
     if type(window) is not int or window < least:
         raise ValueError(
-            f"Expected 'local_attention' from {least}. Received: {window!r}."
+            f"Expected 'local_attention' to be an int of at least {least}. "
+            f"Received: {window!r}."
         )
     near = (window // 2 - less) * 2
     windows = [near if kind == _SLIDING else 0 for kind in types]
@@ -95,7 +96,8 @@ def as_in_transformers(config: dict[str, Any], less: int = 0) -> dict[str, Any]:
     """Undo `with_values_by_layer`.
 
     Raises:
-        ValueError: for windows of more than one length, or other positions.
+        ValueError: for windows of several lengths, and for positions that aren't
+            rotary.
     """
     config = dict(config)
     windows, bases = config.pop("attention_window"), config.pop("rotary_base")
@@ -114,12 +116,13 @@ def as_in_transformers(config: dict[str, Any], less: int = 0) -> dict[str, Any]:
             kind: {"rope_theta": base, "rope_type": "default"} for kind, base in rope
         },
     }
-    if config["vocab_size"] <= 50283:  # the published model's padding
+    # The id of padding in the published models.
+    if config["vocab_size"] <= 50283:
         config["pad_token_id"] = None
     return config
 
 
-# Section 2.1: all but vocabulary, sizes and windows.
+# Section 2.1, except vocabulary, sizes and windows.
 _ARGUMENTS = {
     "activation": "gelu",
     "gated": True,
@@ -142,10 +145,10 @@ def _size(*shape: int, intermediate_dim: int, source: str) -> PublishedSize:
     )
 
 
-# Section 2.2 and its tables: rows of 1,024 tokens with one base, then of 8,192 with
-# another in the layers that see all tokens. A step is of 4.7 M tokens in both. The
-# published optimizer is StableAdamW, which bounds updates where clipping bounds
-# gradients.
+# Section 2.2 and its tables. Rows have 1,024 tokens first, with one base; then they
+# have 8,192 tokens, with another base in the layers that see all tokens. A step has
+# 4.7 M tokens in both phases. The published optimizer is StableAdamW, which bounds
+# updates instead of gradients.
 _LONG = PretrainingRecipe(
     task="MaskedLM",
     source="Warner et al., 2024, section 2.2: 250 B tokens, and 50 B of the decay",

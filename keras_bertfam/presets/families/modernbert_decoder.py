@@ -19,8 +19,8 @@ _QKV = "encoder.attention_layers.{layer}.sublayer.qkv"
 MODERNBERT_DECODER = ETTIN.derived(
     "modernbert-decoder",
     "ModernBertDecoderBackbone",
-    # In `transformers` a token sees 64 tokens, itself among them: 63 before it. Ettin
-    # was trained with one more.
+    # In `transformers` a token sees itself and the 63 tokens before it. Ettin was
+    # trained with one token more.
     arguments={
         **ETTIN.arguments,
         "causal": True,

@@ -20,20 +20,20 @@ from keras_bertfam.presets.families.parts.transformers_weights import (
 from keras_bertfam.presets.families.parts.weight_maps import same
 from keras_bertfam.presets.families.roberta import ROBERTA
 
-# Rows of the table of positions before that of the first token.
+# Rows of the table of positions before the first token's row.
 _OFFSET = 2
 
 
 def without_offset(config: dict[str, Any]) -> dict[str, Any]:
-    """Count a config's positions from the first token's.
+    """Rewrite a config with the number of positions, without the rows before them.
 
     Raises:
-        ValueError: for a table that has none.
+        ValueError: for a table without rows for positions.
     """
     rows = config.get("max_position_embeddings", 512)
     if type(rows) is not int or rows <= _OFFSET:
         raise ValueError(
-            f"Expected 'max_position_embeddings' to be an int of more than {_OFFSET}. "
+            f"Expected 'max_position_embeddings' to be an int greater than {_OFFSET}. "
             f"Received: {rows!r}."
         )
     return {**config, "max_position_embeddings": rows - _OFFSET}
@@ -56,8 +56,8 @@ def with_offset(config: dict[str, Any]) -> dict[str, Any]:
 
 _BIAS = {"relative_buckets": 32, "relative_distance": 128}
 
-# The released command, but for the batch, which is the paper's: the command fills as
-# many GPUs as there are.
+# From the released command, except the batch, which is the paper's. The command's batch
+# depends on the number of GPUs.
 _PRETRAINING = PretrainingRecipe(
     task="MaskedPermutedLM",
     source="microsoft/MPNet, README, pre-training; Song et al., 2020, section 4.1",
@@ -129,7 +129,7 @@ MPNET = ROBERTA.derived(
             ),
         },
         fixed={**ENCODER_ARGUMENTS, **_BIAS, "position_offset": _OFFSET},
-        # `transformers` computes by so many, whatever the config says.
+        # `transformers` always computes with this number of buckets.
         required_config={"relative_attention_num_buckets": _BIAS["relative_buckets"]},
         output="lm_head.decoder.weight",
         pooled=("Model", "ForMultipleChoice"),

@@ -26,11 +26,11 @@ from keras_bertfam.presets.families.roberta import ROBERTA
 
 
 def _from_pairs(arrays, heads):
-    """Turn its joint projection into ours.
+    """Turn NeoBERT's joint projection into ours.
 
-    There each head has its query, key and value beside each other, and rotations take
-    dimensions by pairs of neighbours. Here a pair is a dimension of the first half of a
-    head and that of the second.
+    In NeoBERT, query, key and value of each head stand beside each other, and a
+    rotation takes two neighbouring dimensions. Here a rotation takes a dimension of the
+    first half of a head and the same one of the second half.
     """
     (array,) = arrays
     parts = array.reshape(heads, 3, -1, array.shape[1])
@@ -56,10 +56,14 @@ _PAIRS = Transform(_from_pairs, _to_pairs, takes_heads=True)
 
 
 def with_inner_width(config: dict[str, Any]) -> dict[str, Any]:
-    """Write the inner width that a config's `intermediate_size` stands for.
+    """Rewrite a config with the inner width that its `intermediate_size` stands for.
 
-    It is two thirds of that, rounded up to a multiple of 8. Logits have a table of
-    their own, whatever the config says.
+    The inner width is two thirds of this size, rounded up to a multiple of 8. The
+    config's `tie_word_embeddings` becomes false, since logits always have a table of
+    their own.
+
+    Raises:
+        ValueError: for a size that isn't a positive int.
     """
     inner = config.get("intermediate_size", 3072)
     if type(inner) is not int or inner < 1:
@@ -77,7 +81,7 @@ def _with_size_of_three(config):
             f"Received: intermediate_dim={inner}."
         )
     config = {**config, "intermediate_size": 3 * inner // 2}
-    del config["tie_word_embeddings"]  # the file of weights says it
+    del config["tie_word_embeddings"]  # read off the tensors
     return config
 
 
@@ -94,8 +98,8 @@ _ARGUMENTS = {
     "attention_dropout": 0.0,
 }
 
-# Batches of 2.1 M tokens: of eight GPUs, 64 rows and four accumulated. The rate falls
-# over 900,000 steps, and stays there.
+# A step has 2.1 M tokens: eight GPUs with 64 rows each, accumulated over four batches.
+# The rate falls over 900,000 steps, and then stays the same.
 _LONG = PretrainingRecipe(
     task="MaskedLM",
     source="Le Breton et al., 2025, section 3: rows of 4,096 tokens",

@@ -7,7 +7,7 @@ from keras_bertfam.presets.families.parts.recipes import (
 )
 from keras_bertfam.presets.families.parts.record import size
 
-# Section 3 and the released code's README; the paper says a weight decay of 0.1.
+# Section 3 and the released code's README. The paper has a weight decay of 0.1.
 _PRETRAINING = PretrainingRecipe(
     task="SpanBoundaryLM",
     source="Joshi et al., 2019, section 4.2; facebookresearch/SpanBERT, README",

@@ -66,10 +66,11 @@ _GATED = {"activation": "gelu_tanh", "gated": True, "tie_embeddings": False}
 
 
 def _with_scale(config):
-    """Add to a config whether the decoder's states are scaled before the logits.
+    """Add `scale_decoder_outputs` to a config, if it lacks it.
 
-    Older configs say so by `tie_word_embeddings` alone. Later ones of T5 1.1 say that
-    its two tables are tied: there the file of weights decides.
+    In older configs `tie_word_embeddings` also tells whether the decoder's states are
+    scaled before the logits. Later configs of T5 1.1 say that its two tables are tied,
+    though they aren't; then the tensors decide.
     """
     scaled = config.get("scale_decoder_outputs")
     if scaled is None:
@@ -79,14 +80,14 @@ def _with_scale(config):
 
 
 def _without_scale(config):
-    """Write the older form of such a config, unless that would say something else."""
+    """Rewrite a config in the older form, if this form can express it."""
     scaled, tied = config["scale_decoder_outputs"], config["tie_word_embeddings"]
     if scaled != tied:
         return {**config, "tie_word_embeddings": True}
     return {k: v for k, v in config.items() if k != "scale_decoder_outputs"}
 
 
-# Section 3.1.2: 2^19 steps of 128 rows; the final models had 2^20 of 2,048.
+# Section 3.1.2: 2^19 steps of 128 rows. The final models had 2^20 steps of 2,048 rows.
 _PRETRAINING = PretrainingRecipe(
     task="TextToText",
     source="Raffel et al., 2019, section 3.1.2; text-to-text-transfer-transformer",
@@ -199,7 +200,7 @@ T5 = Family(
         names=(
             (r"^shared/embedding$", "shared/weight"),
             (r"/block_0*(\d+)/", r"/block/\1/"),
-            # Later code names sub-layers by what they are.
+            # Later code names sub-layers by their kinds.
             (r"/self_attention/", "/layer_000/"),
             (r"/enc_dec_attention/", "/layer_001/"),
             (r"^(encoder/.*)/dense_relu_dense/", r"\1/layer_001/"),

@@ -12,17 +12,18 @@ from keras_bertfam.presets.families.roberta import ROBERTA
 
 
 def as_bert(config: dict[str, Any]) -> dict[str, Any]:
-    """Write the config of an XLM by the keys that other families have.
+    """Rewrite the config of an XLM with the keys of other families.
 
     Raises:
-        ValueError: for values of another type than expected.
+        ValueError: for values of a wrong type, and for two names of one size that
+            differ.
     """
     config = dict(config)
-    if "n_words" in config:  # as older files have it
+    if "n_words" in config:  # in older files
         words = config.pop("n_words")
         if config.setdefault("vocab_size", words) != words:
             raise ValueError(
-                "Expected 'n_words' to be 'vocab_size', its other name. "
+                "Expected 'n_words' to equal 'vocab_size', its other name. "
                 f"Received: {words!r}, {config['vocab_size']!r}."
             )
     for key in ("gelu_activation", "use_lang_emb"):
@@ -32,7 +33,9 @@ def as_bert(config: dict[str, Any]) -> dict[str, Any]:
             )
     count = config.get("n_langs", 1)
     if type(count) is not int or count < 1:
-        raise ValueError(f"Expected 'n_langs' to be a count. Received: {count!r}.")
+        raise ValueError(
+            f"Expected 'n_langs' to be an int of at least 1. Received: {count!r}."
+        )
     many = count > 1 and config.get("use_lang_emb", True)
     width = config.get("emb_dim", 2048)
     return {
@@ -47,12 +50,12 @@ def as_xlm(config: dict[str, Any]) -> dict[str, Any]:
     """Undo `as_bert`.
 
     Raises:
-        ValueError: for what `transformers`' XLM has no keys for.
+        ValueError: for a value for which XLM of `transformers` has no key.
     """
     config = dict(config)
     activation, inner = config.pop("hidden_act"), config.pop("intermediate_size")
     languages = config.pop("num_languages")
-    # Of one language there is no table.
+    # A model of one language has no table of languages.
     for name, value, fits in (
         ("activation", activation, activation in ("gelu", "relu")),
         ("intermediate_dim", inner, inner == 4 * config["emb_dim"]),
@@ -62,8 +65,8 @@ def as_xlm(config: dict[str, Any]) -> dict[str, Any]:
         if not fits:
             raise ValueError(
                 "XLM of `transformers` has gelu or relu, an inner width of four times "
-                "its own, a table of no language or of several, and one of positions. "
-                f"Received: {name}={value!r}."
+                "its own, no table of languages or one of several, and a table of "
+                f"positions. Received: {name}={value!r}."
             )
     more = {"gelu_activation": activation == "gelu", "use_lang_emb": languages > 0}
     return {**config, **more, "n_langs": languages or 1}
@@ -73,7 +76,7 @@ _LAYER, _FFN = "attentions.{layer}", "ffns.{layer}"
 _ATTENTION = "encoder.attention_layers.{layer}"
 _FEED_FORWARD = "encoder.feedforward_layers.{layer}"
 
-# Published without the number of steps.
+# The number of steps wasn't published.
 _PRETRAINING = PretrainingRecipe(
     task="MaskedLM",
     source="facebookresearch/XLM, README; Conneau and Lample, 2019, section 5.1",
@@ -180,9 +183,10 @@ XLM = ROBERTA.derived(
         forms=(as_bert, as_xlm),
         signs=("emb_dim", "n_langs"),
         no_tokenizer=(
-            "XLM's splits words by the rules of Moses, and of a library each for "
-            "Chinese, Thai and Japanese. Make ids by `XLMTokenizer` of `transformers`, "
-            "and give them as `token_ids`; or pre-train with a tokenizer of your own."
+            "XLM's tokenizer splits words by the rules of Moses, and by other "
+            "libraries for Chinese, Thai and Japanese. Make ids with `XLMTokenizer` "
+            "of `transformers` and pass them as `token_ids`, or pre-train with a "
+            "tokenizer of your own."
         ),
     ),
 )

@@ -28,9 +28,9 @@ from keras_bertfam.presets.families.parts.weight_maps import (
 _BLOCK, _LAYER = "encoder.blocks.{layer}", "layer.{layer}"
 TRANSFORMERS_WEIGHTS = (
     *same("token_embedding.embeddings", "word_embedding.weight"),
-    # Code that never ran the query stream, as fine-tuning, has no state for it.
+    # Code that doesn't run the query stream, such as fine-tuning, has no state for it.
     WeightMap("query_embedding.embeddings", ("mask_emb",), FIRST, required=False),
-    # One for all layers in TensorFlow 1 with `untie_r` false.
+    # TensorFlow 1 has one of each for all layers if `untie_r` is false.
     WeightMap(
         "encoder.biases",
         tuple(f"r_{kind}_bias" for kind in "wrs"),
@@ -104,7 +104,7 @@ KERAS_HUB_WEIGHTS = (
 )
 
 
-# Paper, section 3.1 and appendix A.4; memory and predicted tokens in the README.
+# The paper's section 3.1 and appendix A.4. Memory and predicted tokens: the README.
 _PRETRAINING = PretrainingRecipe(
     task="PermutationLM",
     source="Yang et al., 2019, section 3.1 and appendix A; zihangdai/xlnet",
@@ -131,9 +131,10 @@ _FINE_TUNING = FineTuningRecipe(
     end_head="conditional",
     source="zihangdai/xlnet, README",
 )
-# The code's decay is of the gradients, after clipping, which under Adam counts
-# against epsilon only: with elements of 1e-4 the first of 12 layers still moves at
-# 81 % of the rate, where .75 ** 11 of the rate were 4 %; the first of 24 at 12 %.
+# The code scales gradients by the layer's decay, after clipping. Adam divides by their
+# size, so the scale counts only against epsilon. With gradients of 1e-4 the first of 12
+# layers still moves at 81 % of the rate, and the first of 24 layers at 12 %. A decay of
+# the rate itself would give 0.75 ** 11, or 4 %, in the former.
 _SQUAD = _FINE_TUNING.fixed(
     3e-5, 48, 3, layer_decay=0.75, scale_gradients=True, epsilon=1e-6
 )
@@ -189,9 +190,10 @@ XLNET = Family(
         },
         endings={"ForQuestionAnswering": "ForQuestionAnsweringSimple"},
         fixed={"head_dim": None, "untie_biases": True},
-        # `untie_r` is never read there: each layer has tensors of its own.
+        # `transformers` doesn't read `untie_r`: each layer has tensors of its own.
         told_by={"r_w_bias": {"untie_biases": False}},
-        # Half of each batch would run backwards: here `reversed_rows` says which.
+        # With `bi_data`, half of each batch would run backwards. Here the input
+        # `reversed_rows` tells which rows do.
         required_config={"same_length": False, "bi_data": False},
         dropouts={
             **dict.fromkeys(("classifier", "choice"), {"summary_last_dropout": 0.1}),

@@ -1,1 +1,1 @@
-"""Tokenizers from the files of other libraries, and back."""
+"""Reads tokenizers from files of other libraries, and writes them."""

@@ -1,12 +1,15 @@
-"""What a SentencePiece model does to characters, as steps of the `tokenizers` library.
+"""Turns the character table of a SentencePiece model into steps of `tokenizers`.
 
-The model has a table of texts and what they become, and replaces the longest text that
-it finds, from left to right. `tokenizers` reads such a table (`Precompiled`), but looks
-at clusters of characters of less than six bytes, of which it takes the shortest text
-and leaves out the rest: Hangul's letters stay apart, and marks are lost. So NFKC comes
-before it, whose work the table does. What NFKC would do beyond that, as to put marks in
-another order, it can't where a control character lies between, which the table leaves
-out.
+The table leads from texts to their replacements. From left to right, SentencePiece
+replaces the longest text that it finds. The step `Precompiled` of `tokenizers` reads
+such a table, too, but works differently: it looks at clusters of characters of less
+than six bytes, replaces the shortest text in a cluster and drops the rest. So it
+doesn't compose Hangul's letters to syllables, and it loses marks.
+
+Tables of SentencePiece do the work of NFKC, so the step `NFKC` comes before
+`Precompiled`. NFKC would change more than the table, for example reorder marks. A
+control character between two characters prevents that, and the table deletes it
+afterwards.
 """
 
 import base64
@@ -19,37 +22,40 @@ import numpy as np
 
 Step = dict[str, Any]
 
-# Between characters that stay apart. Tables of SentencePiece leave it out.
+# Keeps two characters apart. Tables of SentencePiece delete it.
 _APART = "\x01"
 # NFKC changes no character from here on.
 _END = 0x30000
-# For characters that NFKC changes and the table doesn't: of a private plane.
+# Characters of a private plane, for those that NFKC changes and the table doesn't.
 _FIRST_STAND_IN = 0x10FF00
 _MOST_STAND_INS = 0xF0
-# Japanese marks of half a width, which NFKC makes marks.
+# Japanese half-width marks, which NFKC turns into marks.
 _HALF_MARKS = "\uff9e\uff9f"
 
 
 @functools.lru_cache(maxsize=4)
 def rules(table: bytes) -> dict[str, str]:
-    """Read the texts of a `precompiled_charsmap`, and what they become.
+    """Read the texts in a `precompiled_charsmap`, and their replacements.
 
     Args:
         table: bytes: the size of a trie, the trie, and texts that end with zero bytes.
-            The trie is a double array as of `darts-clone`.
+            The trie is a double array of `darts-clone`.
+
+    Returns:
+        Dict from texts to replacements.
 
     Raises:
         ValueError: for other bytes.
     """
     size = int.from_bytes(table[:4], "little")
     if size % 4 or not 0 < size < len(table) - 4:
-        raise ValueError("The charsmap's trie must lie within it.")
+        raise ValueError("The charsmap's trie must be smaller than the charsmap.")
     units = np.frombuffer(table, "<u4", size // 4, 4).astype(np.int64)
     texts = table[4 + size :]
     offsets = (units >> 10) << ((units & 512) >> 6)
     labels = units & 0x800000FF
     bases = np.arange(len(units)) ^ offsets
-    # All children of each unit at once: of a place, those of its base.
+    # Find all children of each unit at once.
     children: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for label in range(1, 256):
         places = bases ^ label
@@ -65,27 +71,27 @@ def rules(table: bytes) -> dict[str, str]:
             begin = int(units[bases[unit]] & 0x7FFFFFFF)
             known[text.decode()] = texts[begin : texts.index(b"\0", begin)].decode()
         if len(text) > 64:
-            raise ValueError("The charsmap's trie must not go in a circle.")
+            raise ValueError("The charsmap's trie must have no cycle.")
         pending += [(place, text + bytes([b])) for b, place in children[unit]]
     return known
 
 
 @functools.lru_cache(maxsize=4)
 def steps(table: bytes) -> list[Step] | None:
-    """Make steps of a normalizer that do what a table does.
+    """Make steps of a normalizer that change texts as a table does.
 
     Args:
         table: bytes, a `precompiled_charsmap`.
 
     Returns:
-        List of dicts, or `None` for a table that isn't NFKC's but for single
-        characters, as one that lower-cases.
+        List of dicts. `None` for a table that differs from NFKC in more than single
+        characters, such as one that lower-cases.
     """
     known = rules(table)
     changed = _nfkc([chr(k) for k in range(_END) if not 0xD800 <= k < 0xE000])
     longer = {text: to for text, to in known.items() if len(text) > 1}
     composed = _nfkc([*longer])
-    # Newer characters than those of `tokenizers`, alone or as they are, come first.
+    # `tokenizers` doesn't know the newest characters. They are replaced first.
     lacking = [text for text in longer if composed.get(text, text) != longer[text]]
     newer = {t[0]: known[t[0]] for t in lacking if t[0] in known}
     newer |= {t: longer[t] for t in lacking if t[0] not in known}
@@ -95,7 +101,7 @@ def steps(table: bytes) -> list[Step] | None:
     composed = _nfkc([*longer])
     if known.get(_APART) != "" or any(composed.get(t, t) != longer[t] for t in longer):
         return None
-    # What NFKC makes of single characters, where the table says something else.
+    # Single characters that NFKC changes in another way than the table.
     others = [c for c, to in changed.items() if known.get(c, c) != to]
     if len(others) > _MOST_STAND_INS:
         return None
@@ -115,7 +121,7 @@ def steps(table: bytes) -> list[Step] | None:
 
 
 def replace(pattern: str, content: str, kind: str = "String") -> Step:
-    """Make a step that replaces a string, or what a pattern (a `"Regex"`) finds."""
+    """Make a step that replaces a string, or the matches of a pattern (`"Regex"`)."""
     return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
 
 
@@ -134,7 +140,11 @@ def _nfkc(texts):
 
 
 def _boundaries(longer):
-    """Make a pattern of the places behind what marks follow, or composed texts."""
+    """Make a pattern of the places where `_APART` stops NFKC from reordering marks.
+
+    A place lies behind a character and the marks that the table composes with it. If
+    the table composes none of them, it lies behind the character alone.
+    """
     groups: dict[str, set[str]] = defaultdict(set)
     for text in longer:
         if _is_mark(text[1]):
@@ -148,7 +158,7 @@ def _boundaries(longer):
 def _syllables(changed):
     """Make a pattern of the places between a syllable of Hangul and a last consonant.
 
-    The table has the syllables of single letters only.
+    NFKC would compose the two. The table composes single letters only.
     """
     lasts = {chr(k) for k in range(0x11A8, 0x11C3)}
     lasts |= {c for c, to in changed.items() if to in lasts}
@@ -166,7 +176,7 @@ def _literal(text):
 
 
 def _ranges(characters):
-    """Write characters as ranges between the brackets of a pattern."""
+    """Write characters as ranges for the brackets of a pattern."""
     codes = sorted(map(ord, characters))
     begins = [k for k in codes if k - 1 not in codes]
     ends = [k for k in codes if k + 1 not in codes]

@@ -1,16 +1,16 @@
-"""Files of SentencePiece models, whatever release of protobuf is installed.
+"""Reads and writes files of SentencePiece models with every release of protobuf.
 
-The classes that `sentencepiece` brings need the release of protobuf that made them, or
-a later one, and Apache Beam needs an older one. Fields that aren't described here stay
-in a file as they are, like all unknown fields of protobuf.
+The classes in `sentencepiece` need the release of protobuf that generated them, or a
+later one. Apache Beam needs an older one. Fields that aren't described here stay in a
+file unchanged, like all unknown fields of protobuf.
 """
 
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-# Message, field, number, type, and whose message or what it is if nothing is said: of
-# `sentencepiece_model.proto`.
+# Fields of `sentencepiece_model.proto`: message, field, number, type, and the field's
+# message type or default.
 _FIELDS = (
     ("Piece", "piece", 1, "STRING", None),
     ("Piece", "score", 2, "FLOAT", None),
@@ -30,7 +30,7 @@ _FIELDS = (
 _PACKAGE = "keras_bertfam.pieces"
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = range(1, 6)
-# Of a trainer's `model_type`.
+# Values of a trainer's `model_type`.
 UNIGRAM, BPE = 1, 2
 
 

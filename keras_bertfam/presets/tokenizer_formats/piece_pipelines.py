@@ -1,8 +1,8 @@
-"""SentencePiece models as pipelines of the `tokenizers` library that give the same ids.
+"""Turns SentencePiece models into pipelines of `tokenizers` that give the same ids.
 
-The pipelines that `transformers` makes of such models split user-defined symbols off
-before words, and so give other ids for texts with them. Here the whole text goes
-through the model at once, and the symbols are pieces like others.
+The pipelines that `transformers` makes of these models split off user-defined symbols
+before they split words, and give other ids for texts with such symbols. Here the whole
+text goes through the model at once, and the symbols are pieces like others.
 """
 
 import base64
@@ -25,7 +25,7 @@ from keras_bertfam.presets.tokenizer_formats.piece_models import (
 )
 
 _SPACE = "▁"
-# By how much unknown characters are less likely than the least likely piece.
+# The score of an unknown character is this much below that of the least likely piece.
 _UNKNOWN_PENALTY = 10
 _SENTINEL = re.compile(r"<extra_id_\d+>")
 
@@ -38,7 +38,7 @@ def parse(proto: bytes) -> Any:
 
 
 def not_expressible(model: Any) -> list[str]:
-    """List in phrases what a SentencePiece model does that no pipeline can express.
+    """List in phrases the features of a SentencePiece model that no pipeline has.
 
     Args:
         model: `PieceModel`.
@@ -68,7 +68,7 @@ def normalizer_steps(model: Any, clean: list[Step]) -> list[Step]:
 
     Args:
         model: `PieceModel`.
-        clean: list of the steps before the model's own.
+        clean: list of the steps that come before the model's own steps.
     """
     spec = model.normalizer_spec
     steps = [*clean, *(_steps_of_table(model) or [])]
@@ -88,7 +88,7 @@ def normalizer_steps(model: Any, clean: list[Step]) -> list[Step]:
 
 
 def pre_tokenizer(model: Any) -> Step | None:
-    """Make the step that splits texts before the model: BPE's at its symbols."""
+    """Make the step that splits texts at the symbols of a BPE model; else `None`."""
     symbols = _symbols(model)
     if model.trainer_spec.model_type != BPE or not symbols:
         return None
@@ -112,9 +112,9 @@ def _unigram(model):
     least, most = min(scores, default=0.0), max(scores, default=0.0)
 
     def score(piece):
-        if piece.type == USER_DEFINED:  # as it is in texts
+        if piece.type == USER_DEFINED:  # likelier than other pieces of the same text
             return len(piece.piece.encode()) * most - 0.1
-        if piece.type != NORMAL:  # it isn't in texts: any others are likelier
+        if piece.type != NORMAL:  # never found in texts: all other pieces are likelier
             return -(len(piece.piece) + 1) * (abs(least) + _UNKNOWN_PENALTY)
         return piece.score
 
@@ -150,7 +150,7 @@ def _symbols(model):
 
 
 def _one_of(texts):
-    """Make a pattern of texts, of which it finds the longest."""
+    """Make a pattern that finds the longest of some texts."""
     return "|".join(map(re.escape, sorted(texts, key=lambda text: (-len(text), text))))
 
 
@@ -166,11 +166,11 @@ def _changed_symbols(model):
 
 
 def _broken_controls(model):
-    """Make steps by which pieces that aren't in texts are never found there.
+    """Make steps that keep control pieces such as `<s>` from being found in texts.
 
-    If all characters of such a piece are known, its score keeps it from being found. If
-    one isn't, unknown characters would be as unlikely as the piece. So a second unknown
-    character goes after the first; both become one token.
+    A control piece of known characters isn't found, since its score is low. If one of
+    its characters is unknown, the unknown token's score is as low. So a second unknown
+    character is put behind the first one. Both become one token.
     """
     known = {p.piece for p in model.pieces if p.type in (NORMAL, USER_DEFINED)}
     unknown = next(chr(k) for k in range(0x10FE00, 0x10FF00) if chr(k) not in known)
@@ -186,7 +186,7 @@ def _broken_controls(model):
 
 
 def _makes_all_pieces(model):
-    """Tell whether merges make each piece of its text."""
+    """Tell whether the model makes one piece of the text of each of its pieces."""
     plain = PieceModel()
     plain.CopyFrom(model)
     plain.normalizer_spec.precompiled_charsmap = b""
@@ -199,16 +199,17 @@ def _makes_all_pieces(model):
 
 
 def proto_of(content: dict[str, Any], clean: list[Step]) -> bytes | None:
-    """Rebuild the SentencePiece model that a pipeline of this module was made of.
+    """Rebuild the SentencePiece model from which this module made a pipeline.
 
-    Its user-defined symbols become pieces like others, of the same scores.
+    Its user-defined symbols, apart from T5's sentinels, become normal pieces with the
+    same scores.
 
     Args:
         content: dict, a `tokenizer.json`.
-        clean: list of the steps before the model's own.
+        clean: list of the steps that come before the model's own steps.
 
     Returns:
-        bytes, or `None` for another pipeline.
+        bytes, or `None` for a pipeline that this module didn't make.
     """
     steps = (content.get("normalizer") or {}).get("normalizers", [])
     pieces, unknown = content["model"]["vocab"], content["model"]["unk_id"]

@@ -1,4 +1,4 @@
-"""Tokenizers from the files that `transformers` writes, and back."""
+"""Reads tokenizers from files of `transformers`, and writes such files."""
 
 import base64
 import inspect
@@ -45,7 +45,7 @@ from keras_bertfam.presets.tokenizer_formats.tokenizer_keys import (
 )
 from keras_bertfam.types import Config, Path, Tokenizer
 
-# What `transformers` calls our classes, and the files that KerasHub writes for each.
+# The files that KerasHub writes for each class, and their names in `transformers`.
 _BYTE_PAIR = {"vocabulary.json": "vocab.json", "merges.txt": "merges.txt"}
 _PIECES = {"vocabulary.spm": "spiece.model"}
 _PIECES_OF_FAIRSEQ = {"vocabulary.spm": "sentencepiece.bpe.model"}
@@ -78,8 +78,8 @@ def load_tokenizer(source: CheckpointSource) -> Tokenizer:
         A tokenizer layer.
 
     Raises:
-        CheckpointError: if there are no files of a tokenizer, damaged ones, or some
-            that say what no tokenizer here does.
+        CheckpointError: if files are missing or damaged, or ask for something that no
+            tokenizer here does.
     """
     if refused := refusal(source):
         raise CheckpointError(refused)
@@ -103,27 +103,27 @@ def load_tokenizer(source: CheckpointSource) -> Tokenizer:
 
 
 def refusal(source: CheckpointSource) -> str | None:
-    """Say why a checkpoint's tokenizer isn't read; `None` for one that is."""
+    """Say why a checkpoint's tokenizer isn't read; give `None` if it is."""
     table = transformers_tables().get(source.family)
     if table is None or table.no_tokenizer is None or not source.tokenizer_files:
         return None
     said = source.tokenizer_config.get("tokenizer_class")
     if said not in (None, f"{table.title}Tokenizer"):
-        return None  # of another family, whose files say so
+        return None  # another family's, by its class
     return (
-        f"The tokenizer in {os.fspath(source.path)!r} is none that there is here. "
+        f"The tokenizer in {os.fspath(source.path)!r} isn't supported. "
         f"{table.no_tokenizer}"
     )
 
 
 def _ours(name):
-    """Find a tokenizer class of ours, which registers itself when it is defined."""
+    """Find one of our tokenizer classes by name, among those registered with Keras."""
     return keras.saving.get_registered_object(f"keras_bertfam>{name}")
 
 
 def _word_piece(source, added, path):
     vocabulary = reading.vocabulary_lines(path)
-    # By default, a vocabulary with capitals keeps case; those of [CLS] don't count.
+    # By default, case is kept if tokens other than [CLS] and the like have capitals.
     written = (token for token in vocabulary if not token.startswith("["))
     cased = any(token != token.lower() for token in written)
     config = {"do_lower_case": not cased, **source.tokenizer_config}
@@ -142,13 +142,13 @@ def _word_piece(source, added, path):
 
 def _word_piece_tokenizer(source, vocabulary, added, given):
     cls = _word_piece_class(source)
-    # Special tokens in texts aren't these, unless somebody asks for that.
+    # Texts with the strings of special tokens don't get their ids by default.
     new = new_tokens(added, cls.required_tokens)
     return cls(vocabulary, added_tokens=new, **given)
 
 
 def _word_piece_class(source):
-    """Find the class of word pieces that files name, or else the family's."""
+    """Find the WordPiece class that the files name, or else the family's."""
     records = (r for r in FAMILIES.values() if r.tokenizer == "word_piece")
     names = {record.tokenizer_class for record in records}
     said = str(source.tokenizer_config.get("tokenizer_class")).removesuffix("Fast")
@@ -185,8 +185,8 @@ def _check_merges(ids, lines):
         unknown = [part for part in (*parts, "".join(parts)) if part not in ids]
         if len(parts) != 2 or unknown:
             raise ValueError(
-                f"line {number} must be of two tokens with a space between, which "
-                f"the vocabulary has, joined and apart. Received: {line!r}."
+                f"line {number} must have two tokens of the vocabulary with a space "
+                f"between them, which joined are a token, too. Received: {line!r}."
             )
 
 
@@ -197,7 +197,7 @@ def _check_ids(ids):
 
 def _byte_pair_class(source):
     record = FAMILIES[source.family]
-    # Encoders of other families may have RoBERTa's vocabulary, as DistilRoBERTa.
+    # Encoders of other families, such as DistilRoBERTa, may have RoBERTa's vocabulary.
     own = record.tokenizer == "byte_pair"
     return _ours(record.tokenizer_class if own else "RobertaTokenizer")
 
@@ -225,17 +225,17 @@ def _sentence_piece_tokenizer(source, added, proto, stated=None):
     if record.tokenizer != "sentence_piece":
         raise CheckpointError(
             f"The tokenizer of {os.fspath(source.path)!r} must be of the kind "
-            f"{record.tokenizer!r}, as the family {record.name!r} has. Received: "
+            f"{record.tokenizer!r}, as in the family {record.name!r}. Received: "
             "a SentencePiece model."
         )
     cls, given = _ours(record.tokenizer_class), {}
     config = {**source.tokenizer_config, **(stated or {})}
-    if "do_lower_case" in config:  # each class has a default of its own
+    if "do_lower_case" in config:  # else the class's default counts
         given["lowercase"] = _flag(config, "do_lower_case", None)
     if "keep_accents" in config:
         given["keep_accents"] = _flag(config, "keep_accents", None)
     arguments = inspect.signature(cls).parameters
-    if "lowercase" not in arguments:  # its clean-up is all in its model
+    if "lowercase" not in arguments:  # the SentencePiece model does all of its clean-up
         if given.get("lowercase") or given.get("keep_accents") is False:
             raise CheckpointError(
                 f"The tokenizer of {os.fspath(source.path)!r} must keep case and "
@@ -263,11 +263,11 @@ def _tokenizer_json(source, added, path):
         tokenizer = _word_piece_tokenizer(source, tokens, added, given)
     elif kind == "BPE":
         pairs = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
-        # Encoders of ModernBERT's type may have Gemma's vocabulary, as mmBERT.
+        # ModernBERT's encoders may have Gemma's vocabulary, such as mmBERT.
         falls_back = model.get("byte_fallback")
         cls = _ours("GemmaTokenizer") if falls_back else _byte_pair_class(source)
         given = tokenizer_pipelines.byte_pair_arguments(content, cls.__name__, path)
-        if "add_prefix_space" in source.tokenizer_config:  # which has the last word
+        if "add_prefix_space" in source.tokenizer_config:  # it overrides the JSON
             given.pop("add_prefix_space", None)
             if _flag(source.tokenizer_config, "add_prefix_space", False):
                 given["add_prefix_space"] = True
@@ -283,7 +283,7 @@ def _tokenizer_json(source, added, path):
         pieces = [piece for piece, _ in model["vocab"]]
         if tokenizer.get_vocabulary()[: len(pieces)] != pieces:
             raise ValueError(
-                f"the pieces must be in the order of a {type(tokenizer).__name__}'s"
+                f"the pieces must be in the order that a {type(tokenizer).__name__} has"
             )
     record = FAMILIES[source.family]
     if record.tokenizer_class != type(tokenizer).__name__:
@@ -295,7 +295,7 @@ def _tokenizer_json(source, added, path):
 
 
 def _own_pipeline(source, content):
-    """Read the clean-up and model of a pipeline that was written here, or `None`."""
+    """Read the clean-up and model of a pipeline of `piece_pipelines`; else `None`."""
     record = FAMILIES[source.family]
     if record.tokenizer != "sentence_piece":
         return None
@@ -316,9 +316,9 @@ def _own_pipeline(source, content):
 
 
 def _proto(content):
-    """Rebuild a SentencePiece model from the JSON of its fast counterpart."""
+    """Rebuild a SentencePiece model from the JSON that `transformers` made of it."""
     normalizers = tokenizer_pipelines.steps_of(content, "normalizer")
-    # T5's sentinels are special, and found in texts.
+    # T5's sentinels are special, but are found in texts.
     special = {
         token["content"]: token["special"] and not token["content"].startswith("<extra")
         for token in content.get("added_tokens") or ()
@@ -351,15 +351,15 @@ def export_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, int]:
     """Write the files from which `transformers` makes the same tokenizer.
 
     Args:
-        tokenizer: a tokenizer that `load_tokenizer` gives, or KerasHub's class of
-            that name.
-        folder: path of a folder that is there.
+        tokenizer: a tokenizer of a class that `load_tokenizer` returns, or of
+            KerasHub's class of the same name.
+        folder: path of an existing folder.
 
     Returns:
-        dict of the ids of special tokens, as a config of `transformers` has them.
+        dict of the ids of special tokens, by their keys in a config of `transformers`.
 
     Raises:
-        ValueError: for a tokenizer that `transformers` doesn't have.
+        ValueError: for a tokenizer of a class that `transformers` lacks.
     """
     names = [base.__name__ for base in type(tokenizer).__mro__]
     name = next((name for name in names if name in (*_EXPORTS, *_BY_JSON)), None)
@@ -383,7 +383,7 @@ def export_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, int]:
         if ours in settings:
             config[theirs] = settings[ours]
     if name == "T5Tokenizer":
-        config["extra_ids"] = 0  # the model has them
+        config["extra_ids"] = 0  # the SentencePiece model has the sentinels
     if hasattr(tokenizer, "proto_in_own_order"):
         [file] = _EXPORTS[name].values()
         pathlib.Path(folder, file).write_bytes(tokenizer.proto_in_own_order())
@@ -405,16 +405,16 @@ def _export_pieces(tokenizer, folder):
     """Write the `tokenizer.json` of a SentencePiece model, and return its config."""
     if lacking := not_expressible(tokenizer):
         warn(
-            "There is no `tokenizer.json`, which can't say what this "
-            f"{type(tokenizer).__name__} has: {', '.join(lacking)}. What "
-            "`transformers` makes of the SentencePiece model may give other ids."
+            "No `tokenizer.json` was written, as it can't express features of this "
+            f"{type(tokenizer).__name__}: {', '.join(lacking)}. `transformers` reads "
+            "the SentencePiece model instead and may give other ids."
         )
         return {}
     if commas := tokenizer.split_commas():
         warn(
-            "The `tokenizer.json` can't say that the comma behind a number is a token "
-            f"of its own (split_number_commas=True), as in {commas[0]!r}: texts with "
-            "such numbers get SentencePiece's ids there."
+            "The `tokenizer.json` can't express that the comma behind a number is a "
+            f"token of its own (split_number_commas=True), as in {commas[0]!r}. In "
+            "`transformers`, texts with such numbers get SentencePiece's ids."
         )
     content, config = tokenizer_json(tokenizer, _layout(tokenizer))
     _write_json(folder, "tokenizer.json", content)
@@ -422,7 +422,7 @@ def _export_pieces(tokenizer, folder):
 
 
 def _layout(tokenizer):
-    """Name the layout of the first family that has tokenizers of this class."""
+    """Name the layout of the first family whose tokenizers have this class."""
     family = family_of_tokenizer(tokenizer)
     return (family or FAMILIES["bert"]).layout.name
 

@@ -1,4 +1,4 @@
-"""Tokenizers as the one JSON file that `tokenizers` reads."""
+"""Writes tokenizers as the JSON file that the library `tokenizers` reads."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def tokenizer_json(
 
     Args:
         tokenizer: a tokenizer of word pieces, of byte-level BPE, or of SentencePiece.
-        layout: str. The name of its family's layout.
+        layout: str. The name of the layout of the tokenizer's family.
 
     Returns:
         A tuple of two dicts.
@@ -147,7 +147,11 @@ def _gemma_json(tokenizer, layout):
 
 
 def not_expressible(tokenizer: Tokenizer) -> list[str]:
-    """List in phrases what a SentencePiece tokenizer does that no pipeline can."""
+    """List in phrases the features of a tokenizer that no pipeline has.
+
+    Args:
+        tokenizer: a tokenizer of SentencePiece.
+    """
     found = piece_pipelines.not_expressible(piece_pipelines.parse(tokenizer.proto))
     cleans = len(tokenizer.clean_steps()) > 1
     if cleans and any(token.normalized for token in tokenizer.added_tokens):
@@ -163,11 +167,12 @@ def _pieces_json(tokenizer, layout):
     given = {token.content: token for token in tokenizer.added_tokens}
     own = {*roles.values()} & {*vocabulary}
     pipeline = piece_pipelines.pipeline_model(model)
-    if pipeline.get("ignore_merges"):  # else they are found where they stand alone
+    # Otherwise a control piece that stands alone would be found.
+    if pipeline.get("ignore_merges"):
         own |= {piece.piece for piece in model.pieces if piece.type == CONTROL}
     added = [
         {**_added(name, vocabulary[name], given.get(name), name in own, False)}
-        | {"normalized": False}  # else it would be looked for with a space before it
+        | {"normalized": False}  # if True, it would be found only behind a space
         for name in sorted({*own, *given}, key=vocabulary.__getitem__)
     ]
     content = _content(
@@ -187,7 +192,7 @@ def _pieces_json(tokenizer, layout):
 
 
 def added_tokens_decoder(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Write added tokens as a `tokenizer_config.json` has them, by id."""
+    """Make the `added_tokens_decoder` of a `tokenizer_config.json`: tokens by id."""
     return {
         str(tokenizer.token_to_id(token.content)): dict(vars(token))
         for token in tokenizer.added_tokens
@@ -195,7 +200,7 @@ def added_tokens_decoder(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _added(name, number, token, special, lstrip):
-    """Write a token of a `tokenizer.json`: special, added, or a run of spaces."""
+    """Make the entry of a special token, an added token, or a run of spaces."""
     flags: dict[str, Any] = dict.fromkeys(FLAGS, False)
     flags |= {"lstrip": lstrip, "normalized": not special, "special": special}
     if token is not None:
@@ -216,7 +221,7 @@ def _sequence(steps, name):
 
 
 def _template(tokenizer, layout):
-    """Put special tokens around one text and two; `None` where there are none."""
+    """Make the step that puts special tokens around texts; `None` if there are none."""
     single, pair = expected_rows(tokenizer, layout)
     if single == ["A"]:
         return None
@@ -226,7 +231,7 @@ def _template(tokenizer, layout):
         found, number = [], 0
         for token in tokens:
             kind = "Sequence" if token in ("A", "B") else "SpecialToken"
-            # XLNet's class token, the last, is of no text.
+            # XLNet's class token, which is the last one, belongs to no text.
             of_none = layout == "xlnet" and token == tokenizer.start_token
             segment = 2 if of_none else number
             found.append({kind: {"id": token, "type_id": segment}})

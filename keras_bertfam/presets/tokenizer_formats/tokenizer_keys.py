@@ -1,9 +1,9 @@
-"""What the files beside a vocabulary say: settings, special tokens and added tokens.
+"""Reads the files beside a vocabulary: settings, special tokens and added tokens.
 
-Added tokens are in `tokenizer.json`, in `tokenizer_config.json`
-(`added_tokens_decoder`, `additional_special_tokens`), in `special_tokens_map.json` and
-in `added_tokens.json`, by the release that wrote them. Where two files disagree, the
-first of these counts.
+Depending on the release that wrote them, added tokens are in `tokenizer.json`, in
+`tokenizer_config.json` (`added_tokens_decoder`, `additional_special_tokens`), in
+`special_tokens_map.json` or in `added_tokens.json`. If two files disagree, the first
+one in this order counts.
 """
 
 import os
@@ -16,8 +16,8 @@ from keras_bertfam.presets.converting.report import warn
 from keras_bertfam.types import Tokenizer
 
 CONFIG = "tokenizer_config.json"
-# What `transformers` calls settings, and what our classes do. Padding is masked, and
-# any token will do for it.
+# Names of settings in `transformers`, and attributes of our classes. The padding token
+# isn't among them: padding is masked, so it may be any token.
 _OURS = {
     "do_lower_case": ("lowercase",),
     "keep_accents": ("keep_accents",),
@@ -25,7 +25,8 @@ _OURS = {
     "sep_token": ("sep_token", "end_token"),
     "mask_token": ("mask_token",),
 }
-# Names for the first and the last token of a text, of which one must be ours.
+# The first and the last token of a text have two names in `transformers`. The token of
+# one of these names must be ours.
 _ENDS = {
     "start_token": ("bos_token", "cls_token"),
     "end_token": ("eos_token", "sep_token"),
@@ -33,16 +34,16 @@ _ENDS = {
 
 
 def check_stated(source: CheckpointSource, tokenizer: Tokenizer) -> None:
-    """Account for each key of the files beside a vocabulary.
+    """Check that a tokenizer agrees with the files beside its vocabulary.
 
     A warning names keys that aren't known.
 
     Args:
-        source: what the tokenizer was made of.
+        source: the source that the tokenizer was made of.
         tokenizer: the tokenizer.
 
     Raises:
-        CheckpointError: naming the file that says what the tokenizer isn't.
+        CheckpointError: for a file that disagrees. The message names the file.
     """
     folder = os.path.dirname(next(iter(source.tokenizer_files.values())))
     where = os.path.join(folder, CONFIG)
@@ -77,13 +78,13 @@ def _check_special_tokens(
 
 def _contradiction(source, where, tokenizer, name, value, said):
     return CheckpointError(
-        f"{where!r} must have {name}={value!r}, as the {type(tokenizer).__name__} of "
-        f"{os.fspath(source.path)!r} has. Received: {said!r}."
+        f"{where!r} must have {name}={value!r}, like the {type(tokenizer).__name__} of "
+        f"{os.fspath(source.path)!r}. Received: {said!r}."
     )
 
 
 def _content(token):
-    """Give the text of a special token, which may be an object with more about it."""
+    """Give the text of a special token, which may be a string or an object."""
     return token.get("content") if isinstance(token, dict) else token
 
 
@@ -95,17 +96,18 @@ _EXTRA = ("additional_special_tokens", "extra_special_tokens")
 
 
 def read_added_tokens(source: CheckpointSource) -> list[Added]:
-    """List the added tokens that a tokenizer's files have, special tokens included.
+    """List the added tokens in a tokenizer's files, special tokens included.
 
     Args:
         source: `CheckpointSource`.
 
     Returns:
-        List of dicts of `content`, the `FLAGS`, `where` (the path of a file that says
-        so), and, where a file says it, `id`; by id.
+        List of dicts with `content`, the `FLAGS` and `where` (the path of a file that
+        lists the token). If a file gives the `id`, they have it, too. The list is in
+        the order of the ids.
 
     Raises:
-        CheckpointError: for keys that aren't known, or an id with two tokens.
+        CheckpointError: for unknown keys, and for a token with two ids.
     """
     found: dict[str, Added] = {}
     for token, where in _listed(source):
@@ -159,7 +161,7 @@ def _listed(source: CheckpointSource) -> Iterator[tuple[Added, str]]:
 
 
 def _flags(special):
-    """Give the flags of a token of which a file says its content alone."""
+    """Give the flags of a token that a file lists without flags."""
     return {
         **dict.fromkeys(FLAGS, False),
         "special": special,
@@ -185,7 +187,7 @@ def _beside(folder, name):
 
 
 def new_tokens(added: list[Added], known: Collection[str]) -> list[Added]:
-    """List the arguments of the added tokens that aren't among known ones.
+    """List the arguments of the added tokens that aren't among known tokens.
 
     Returns:
         List of dicts of the arguments of `tokenizers.AddedToken`.
@@ -198,10 +200,10 @@ def new_tokens(added: list[Added], known: Collection[str]) -> list[Added]:
 
 
 def differing_tokens(added: list[Added], tokenizer: Tokenizer) -> list[Added]:
-    """List the arguments of the added tokens that a tokenizer doesn't find as they say.
+    """List the arguments of the added tokens that a tokenizer wouldn't find itself.
 
-    Some tokenizers find their special tokens by themselves. Tokens that they find as
-    the files say are left out.
+    Some tokenizers find their special tokens in texts. Tokens that they find in the way
+    that the flags in the files describe are left out.
     """
     own = {
         token: token == getattr(tokenizer, "mask_token", None)
@@ -220,10 +222,10 @@ def differing_tokens(added: list[Added], tokenizer: Tokenizer) -> list[Added]:
 
 
 def check_added_ids(added: list[Added], tokenizer: Tokenizer) -> None:
-    """Check that a tokenizer gives added tokens the ids that files give them.
+    """Check that added tokens have the same ids in a tokenizer and in its files.
 
     Raises:
-        CheckpointError: naming the token.
+        CheckpointError: for a token with another id. The message names the token.
     """
     for token in added:
         content, number = token["content"], token.get("id")
@@ -231,6 +233,6 @@ def check_added_ids(added: list[Added], tokenizer: Tokenizer) -> None:
         if number is not None and number != own:
             raise CheckpointError(
                 f"The added token {content!r} in {os.fspath(token['where'])!r} must "
-                f"have the id {own}, that of the vocabulary or the next one. "
+                f"have the id {own}: its id in the vocabulary, or the next free one. "
                 f"Received: {number!r}."
             )

@@ -1,8 +1,9 @@
-"""The keys of a `tokenizer.json`: used, of no meaning here, or refused.
+"""The keys of a `tokenizer.json`: used, without a meaning here, or refused.
 
-The file is a pipeline of the `tokenizers` library: a normalizer changes texts, a
-pre-tokenizer splits words, a model makes tokens of these, a post-processor puts special
-tokens around them, and a decoder reads ids back. `docs/checkpoints.md` has the table.
+The file is a pipeline of the `tokenizers` library. A normalizer changes texts, a
+pre-tokenizer splits them into words, a model splits words into tokens, a post-processor
+puts special tokens around these, and a decoder turns ids into text.
+`docs/checkpoints.md` has the table.
 """
 
 import os
@@ -15,11 +16,10 @@ from keras_bertfam.types import Path, Tokenizer
 Content = dict[str, Any]
 
 KINDS = {"WordPiece": "word_piece", "BPE": "byte_pair", "Unigram": "sentence_piece"}
-# What has no meaning for the ids of a text: rows have their lengths by preprocessors,
-# and what is read back is the class's own affair.
+# Sections that don't change the ids of a text. Here preprocessors set lengths of rows.
 _NO_MEANING = ("version", "truncation", "padding")
 _SECTIONS = ("added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder")
-# The keys of a model that are used, and what the others must be.
+# The keys of a model that are used, and the values that its other keys may have.
 _MODELS: dict[str, tuple[tuple[str, ...], dict[str, tuple[Any, ...]]]] = {
     "WordPiece": (
         ("vocab", "max_input_chars_per_word"),
@@ -58,7 +58,7 @@ _AFTER: dict[str, dict[str, tuple[str, ...]]] = {
         "ByteLevel": _BYTE_LEVEL,
     },
 }
-# What Gemma's files do: a space is `▁`, and so none is left to split texts at.
+# Steps of Gemma's files. After the first one, there are no spaces to split texts at.
 _GEMMA = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
 _AT_SPACES = {"type": "Split", "pattern": {"String": " "}, "invert": False}
 _AT_SPACES["behavior"] = "MergedWithPrevious"
@@ -70,7 +70,7 @@ _METASPACE: dict[str, tuple[Any, ...]] = {
     "split": (True, False),
     "str_rep": ("▁",),
 }
-# What a SentencePiece model of ours does before its own normalisation.
+# Steps that our tokenizers do before the SentencePiece model's own normalization.
 _PIECE_NORMALIZERS = (
     {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
     {"type": "Replace", "pattern": {"String": "''"}, "content": '"'},
@@ -85,18 +85,19 @@ def check_keys(content: Content, where: Path) -> str:
     """Check that all keys of a `tokenizer.json` outside its steps are known.
 
     Args:
-        content: dict, the file's.
+        content: dict, the content of the file.
         where: path of the file.
 
     Returns:
         str, the type of its model.
 
     Raises:
-        CheckpointError: naming the key.
+        CheckpointError: for an unknown key or a value that isn't allowed. The message
+            names the key.
     """
     for key in content:
         if key not in (*_NO_MEANING, *_SECTIONS, "model"):
-            _refuse(where, key, content[key], "no key of that name")
+            _refuse(where, key, content[key], "left out")
     model = content.get("model")
     kind = model.get("type") if isinstance(model, dict) else None
     if kind not in _MODELS:
@@ -124,11 +125,11 @@ def steps_of(content: Content, name: str) -> list[Content]:
     """List the steps of a section of a pipeline, such as the `normalizer`.
 
     Args:
-        content: dict, the file's.
+        content: dict, the content of the file.
         name: str. The section.
 
     Raises:
-        ValueError: for a section that isn't of steps.
+        ValueError: for a section that isn't made of steps.
     """
     step = content.get(name)
     inner = {
@@ -145,16 +146,16 @@ def steps_of(content: Content, name: str) -> list[Content]:
         return [step]
     if {*step} != {"type", inner}:
         raise ValueError(
-            f"a Sequence must have the key {inner}, and no others. Received: {[*step]}"
+            f"a Sequence must have the key {inner}, and no others. Received: {[*step]}."
         )
     return [deep for each in step[inner] for deep in steps_of({name: each}, name)]
 
 
 def word_piece_arguments(content: Content) -> Content:
-    """Make the arguments by which a `BertTokenizer` does the steps of a pipeline.
+    """Make the arguments of a `BertTokenizer` that does the steps of a pipeline.
 
     Args:
-        content: dict, the file's.
+        content: dict, the content of the file.
     """
     normalizer = steps_of(content, "normalizer")
     words = steps_of(content, "pre_tokenizer")
@@ -172,7 +173,7 @@ def word_piece_arguments(content: Content) -> Content:
 
 
 def bert_arguments(lowercase: bool, accents: bool | None, chinese: bool) -> Content:
-    """Make such arguments from the flags of a `tokenizer_config.json`."""
+    """Make arguments of a `BertTokenizer` from flags of a `tokenizer_config.json`."""
     step = {"type": "BertNormalizer", "lowercase": lowercase, "strip_accents": accents}
     step |= {"clean_text": True, "handle_chinese_chars": chinese}
     pipeline = {"normalizer": step, "pre_tokenizer": {"type": "BertPreTokenizer"}}
@@ -182,15 +183,16 @@ def bert_arguments(lowercase: bool, accents: bool | None, chinese: bool) -> Cont
 
 
 def byte_pair_arguments(content: Content, name: str, where: Path) -> Content:
-    """Make the arguments by which byte pairs' tokenizers do the steps of a pipeline.
+    """Make the arguments of a byte-pair tokenizer that does the steps of a pipeline.
 
     Args:
-        content: dict, the file's.
+        content: dict, the content of the file.
         name: str. The tokenizer's class.
         where: path of the file.
 
     Raises:
-        CheckpointError: naming the step that such a tokenizer doesn't do.
+        CheckpointError: for a step that such a tokenizer doesn't do. The message names
+            the step.
     """
     normalizer = steps_of(content, "normalizer")
     words = steps_of(content, "pre_tokenizer")
@@ -238,7 +240,7 @@ def byte_pair_arguments(content: Content, name: str, where: Path) -> Content:
         given["pre_tokenizer"] = words
     if content["model"].get("ignore_merges"):
         given["ignore_merges"] = True
-    if name == "EuroBertTokenizer":  # whose own are others than these
+    if name == "EuroBertTokenizer":  # its defaults differ from these
         given = {"pre_tokenizer": words, "ignore_merges": False, **given}
     return given
 
@@ -258,14 +260,15 @@ def _check_gemma(model, normalizer, words, where):
 
 
 def piece_arguments(content: Content, where: Path) -> Content:
-    """Read the settings of SentencePiece's clean-up, as `transformers` has them.
+    """Read the settings of SentencePiece's clean-up, by their names in `transformers`.
 
     Args:
-        content: dict, the file's.
+        content: dict, the content of the file.
         where: path of the file.
 
     Raises:
-        CheckpointError: naming the step that such a tokenizer doesn't do.
+        CheckpointError: for a step that such a tokenizer doesn't do. The message names
+            the step.
     """
     normalizer = steps_of(content, "normalizer")
     for step in normalizer:
@@ -296,19 +299,21 @@ def piece_arguments(content: Content, where: Path) -> Content:
 def check_layout(
     content: Content, tokenizer: Tokenizer, layouts: tuple[str, ...], where: Path
 ) -> None:
-    """Check that special tokens are put where rows of a family have them.
+    """Check that a post-processor puts special tokens where a family's rows have them.
 
     Args:
-        content: dict, the file's.
-        tokenizer: what was made of it.
-        layouts: the name of the family's layout, and those of others that files have.
+        content: dict, the content of the file.
+        tokenizer: the tokenizer that was made of it.
+        layouts: the name of the family's layout, and names of others that its files
+            may have.
         where: path of the file.
 
     Raises:
-        CheckpointError: for other places, or tokens.
+        CheckpointError: for other places or tokens.
     """
     steps = steps_of(content, "post_processor")
-    steps = [step for step in steps if step["type"] != "ByteLevel"]  # of offsets
+    # ByteLevel changes offsets only.
+    steps = [step for step in steps if step["type"] != "ByteLevel"]
     if not steps:
         return
     layouts += _ALSO.get(layouts[0], ())
@@ -323,12 +328,13 @@ def check_layout(
         _refuse(where, "post_processor", steps, f"rows of {wanted}")
 
 
-# Layouts of files by the family's: without an end, or each text with both.
+# Other layouts in files, by the family's layout: texts without an end token, or each
+# text with both tokens.
 _ALSO = {"mmbert": ("eurobert_start", "gemma")}
 
 
 def expected_rows(tokenizer: Tokenizer, layout: str) -> tuple[list[str], list[str]]:
-    """Give the tokens around one text, A, and around two, A and B, in a family's rows.
+    """Give a family's rows of one text, A, and of two texts, A and B, as tokens.
 
     Args:
         tokenizer: a tokenizer layer.
@@ -341,7 +347,7 @@ def expected_rows(tokenizer: Tokenizer, layout: str) -> tuple[list[str], list[st
         "t5": (["A", end], ["A", end, "B", end]),
         "xlnet": (["A", end, start], ["A", end, "B", end, start]),
         "eurobert": ([start, "A", end], [start, "A", end, "B", end]),
-        "eurobert_start": ([start, "A"], [start, "A", start, "B"]),  # as Llama 3's
+        "eurobert_start": ([start, "A"], [start, "A", start, "B"]),  # Llama 3's
         "mmbert": ([start, "A", end], [start, "A", end, "B", end]),
         "gemma": ([start, "A", end], [start, "A", end, start, "B", end]),
     }.get(layout, (["A"], ["A", "B"]))
@@ -373,11 +379,11 @@ def _special_ids(step):
 
 def _one_of(values: Iterable[Any]) -> str:
     listed = ", ".join(map(repr, values))
-    return f"one of {listed}" if listed else "no key of that name"
+    return f"one of {listed}" if listed else "left out"
 
 
 def _refuse(where, name, value, expected):
     raise CheckpointError(
-        f"The {name} in {os.fspath(where)!r} must be {expected}, as tokenizers here do "
-        f"it. Received: {value!r}."
+        f"The {name} in {os.fspath(where)!r} must be {expected}, since tokenizers here "
+        f"do nothing else. Received: {value!r}."
     )

@@ -1,7 +1,7 @@
-"""Tokenizers of users: a file, or a folder of files that is no preset.
+"""Opens tokenizers of users: a file, or a folder of files that is no preset.
 
-Here it is found out of which kind the files are, and which family's, and whether the
-files beside them agree. `tokenizer_files` reads the files themselves.
+This module finds out the kind of the files and their family, and checks that the files
+beside them agree. `tokenizer_files` reads the files themselves.
 """
 
 import difflib
@@ -28,20 +28,21 @@ _OF_MPNET = ["<s>", "<pad>", "</s>", "<unk>"]  # its first tokens
 
 
 def open_tokenizer(path: Path, family: str | None = None) -> CheckpointSource | None:
-    """Open the files of a tokenizer, if they are no preset's or checkpoint's.
+    """Open the files of a tokenizer, unless they belong to a preset or checkpoint.
 
     Args:
-        path: `TOKENIZERS` says what it may be.
-        family: name of the family whose tokenizer it is if the files don't say that,
-            or `None`.
+        path: one of the ways to give a tokenizer that `TOKENIZERS` lists.
+        family: name of the family that the tokenizer is for. It counts only if the
+            files don't tell their family. `None` for no name.
 
     Returns:
-        A `CheckpointSource` without tensors, for `tokenizer_files.load_tokenizer`, or
-        `None` for what `loading.load_tokenizer` loads: presets and checkpoints.
+        A `CheckpointSource` without tensors, for `tokenizer_files.load_tokenizer`.
+        `None` for presets and checkpoints, which `loading.load_tokenizer` loads.
 
     Raises:
-        ValueError: for a path at which nothing is, or nothing that is expected; for a
-            folder with several tokenizers; and if it can't be told whose it is.
+        ValueError: for a path that doesn't exist or isn't a tokenizer's, for a folder
+            with several tokenizers, and if neither the files nor `family` tell the
+            family.
     """
     if family is not None and family not in FAMILIES:
         raise ValueError(
@@ -59,8 +60,8 @@ def open_tokenizer(path: Path, family: str | None = None) -> CheckpointSource | 
     else:
         near = difflib.get_close_matches(path, known, n=1, cutoff=0.5)
         raise ValueError(
-            f"`tokenizer` must be {TOKENIZERS}. Received: {path!r}, where nothing "
-            f"is{''.join(f'; the nearest name is {name!r}' for name in near)}."
+            f"`tokenizer` must be {TOKENIZERS}. Received: {path!r}, which doesn't "
+            f"exist{''.join(f'; the nearest name is {name!r}' for name in near)}."
         )
     config = _read_beside(folder, TOKENIZER_CONFIG)
     model_type = _read_beside(folder, CONFIG).get("model_type")
@@ -75,17 +76,18 @@ def open_tokenizer(path: Path, family: str | None = None) -> CheckpointSource | 
 
 
 def check_family(tokenizer: Tokenizer, family: str, path: Path) -> None:
-    """Check that a tokenizer is of the class that a family's are of.
+    """Check that a tokenizer's class is that of a family's tokenizers.
 
     Raises:
-        ValueError: if it isn't.
+        ValueError: if it is another class.
     """
     record, name = FAMILIES[family], type(tokenizer).__name__
     cls = record.tokenizer_class or record.tokenizer
     if name != cls:
         raise ValueError(
-            f"`family` must be one whose tokenizer is a {name}, as {os.fspath(path)!r} "
-            f"is, or be left out. Received: {family!r}, whose tokenizer is a {cls}."
+            f"`family` must be one whose tokenizer is a {name}, like "
+            f"{os.fspath(path)!r}, or be left out. Received: {family!r}, whose "
+            f"tokenizer is a {cls}."
         )
 
 
@@ -102,7 +104,7 @@ def _is_preset(folder):
     if "registered_name" in _read_beside(folder, _JSON, vocabulary=True):
         return True
     reader = formats.find_reader(folder)
-    if reader is huggingface:  # of a model that there may be here, or not
+    if reader is huggingface:  # the model's family may be one that isn't supported
         model_type = _read_beside(folder, CONFIG).get("model_type")
         return model_type is None or model_type in [*transformers_tables()]
     return reader is not None
@@ -119,28 +121,28 @@ def _files_in(folder):
         name: _files_of(os.fspath(reading.file_in(folder, name)))
         for name in (*others, *models)
         if name in names
-        # Its merges are in the JSON, which says all.
+        # The JSON has the merges and all else.
         if not (name == _PAIRS and _JSON in names)
     }
     if not found:
         raise CheckpointError(
             f"There is no tokenizer in {folder!r}. Expected: {TOKENIZERS}. "
-            f"There are: {', '.join(names) or 'none'}."
+            f"Received a folder with these files: {', '.join(names) or 'none'}."
         )
-    if models and _JSON in found:  # the same: what is added is read of both
+    if models and _JSON in found:  # one tokenizer; both may have added tokens
         json_files, _ = found.pop(_JSON)
         found[models[0]][0].update(json_files)
     if len({kind for _, kind in found.values()}) > 1 or len(models) > 1:
         kinds = ", ".join(f"{name} ({kind})" for name, (_, kind) in found.items())
         raise CheckpointError(
-            f"The folder {folder!r} must have one tokenizer, or `tokenizer` be one of "
-            f"its files. Received: {kinds}."
+            f"The folder {folder!r} must have one tokenizer only. Otherwise give one "
+            f"of its files as `tokenizer`. Received: {kinds}."
         )
     return next(iter(found.values()))
 
 
 def _files_of(path):
-    """Find what belongs to one file of a tokenizer, and tell its kind."""
+    """List the files that belong to one file of a tokenizer, and tell its kind."""
     folder, name = os.path.split(path)
     if name == _JSON:
         content = reading.read_json(path, vocabulary=True)
@@ -172,7 +174,7 @@ def _files_of(path):
 
 
 def _family(path, files, kind, config, model_type, family):
-    """Find the family whose tokenizer files are: as they say, or as is given."""
+    """Find the family of a tokenizer's files: the one they name, or else `family`."""
     said = str(config.get("tokenizer_class")).removesuffix("Fast")
     classes = {r.tokenizer_class: n for n, r in reversed(FAMILIES.items()) if r.sizes}
     classes |= {f"{t.title}Tokenizer": n for n, t in transformers_tables().items()}
@@ -185,7 +187,7 @@ def _family(path, files, kind, config, model_type, family):
             n for n in others if (FAMILIES[n].tokenizer, FAMILIES[n].layout) == same
         )
         return next(alike, named)
-    # A JSON says by itself what is done to texts.
+    # A JSON has all steps itself, so the class may be unknown.
     if named is not None or (said not in _ANY and _JSON not in files):
         raise CheckpointError(
             f"{TOKENIZER_CONFIG!r} beside {path!r} must have a tokenizer_class of the "
@@ -205,7 +207,7 @@ def _family(path, files, kind, config, model_type, family):
 
 
 def _first_tokens(files):
-    """Read the first tokens of a vocabulary of WordPiece."""
+    """Read the first four tokens of a vocabulary of WordPiece."""
     if _WORDS in files:
         return reading.vocabulary_lines(files[_WORDS])[: len(_OF_MPNET)]
     ids = reading.read_json(files[_JSON], vocabulary=True)["model"]["vocab"]
@@ -213,7 +215,7 @@ def _first_tokens(files):
 
 
 def _read_beside(folder, name, vocabulary=False):
-    """Read a file of JSON in a folder; an empty dict without one."""
+    """Read a file of JSON in a folder; give an empty dict if there is none."""
     path = os.path.join(folder, name)
     if not os.path.isfile(path):
         return {}

@@ -166,5 +166,5 @@ def test_parts_and_what_is_none(state, tmp_path):
     with pytest.raises(CheckpointError, match="must have pair_target_layer=-1,"):
         SpanBoundaryLM.from_preset(write(tmp_path / "c", state, pair_target_layer=3))
     own = {**state, f"{PAIR}.decoder.weight": torch.zeros(len(TOKENS), WIDTH)}
-    with pytest.raises(CheckpointError, match="must be the table of words"):
+    with pytest.raises(CheckpointError, match="must equal the table of word"):
         SpanBoundaryLM.from_preset(write(tmp_path / "d", own))

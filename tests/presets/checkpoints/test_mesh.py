@@ -121,7 +121,10 @@ def test_sizes_and_activations(relu, tmp_path):
         assert open_source(path).config["feed_forward_proj"] == found
     for text, message in (
         ("DenseReluDense.activation = ['gelu', 'linear']", "without a gate.*'linear'"),
-        ("DenseReluDense.activation = 'mish'", "one, without.*Received: 'mish'"),
+        (
+            "DenseReluDense.activation = 'mish'",
+            "activation, without.*: 'mish'",
+        ),
         ("DenseReluDense.activation = [[]]", "Received: "),
         (
             "encoder/DenseReluDense.activation = 'relu'\n"

@@ -122,7 +122,7 @@ def test_a_pickle_with_a_pytorch_that_may_run_it(version, tmp_path, monkeypatch)
     torch = pytest.importorskip("torch")
     torch.save({"a": torch.zeros(2)}, tmp_path / "pytorch_model.bin")
     monkeypatch.setattr(torch, "__version__", version)
-    with pytest.raises(ImportError, match="may run what is in it.*safetensors"):
+    with pytest.raises(ImportError, match="may run code in it.*safetensors"):
         reading.read_pytorch(tmp_path / "pytorch_model.bin")
 
 

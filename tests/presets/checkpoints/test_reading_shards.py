@@ -23,7 +23,7 @@ def test_shards_that_lead_elsewhere(whole, tmp_path):
     ):
         changed = {k: name if v[0] == "b" else v for k, v in names.items()}
         write(tmp_path / "model", {INDEX: {"weight_map": changed}})
-        with pytest.raises(CheckpointError, match="in its folder|not a file|is a link"):
+        with pytest.raises(CheckpointError, match="this folder|not a file|is a link"):
             load(tmp_path / "model")
     write(tmp_path / "model", files)
     (tmp_path / "model" / "b.safetensors").unlink()
@@ -49,7 +49,7 @@ def test_an_index_that_lies(whole, tmp_path):
     first = next(iter(names))
     names[first] = "b.safetensors"
     for content, message in (
-        ({"weight_map": names}, "which isn't there"),
+        ({"weight_map": names}, "this file has no such tensor"),
         ({"weight_map": {first: 3}}, "must map names to files"),
         ({"weight_map": []}, "must map names to files"),
         ({}, "must map names to files"),

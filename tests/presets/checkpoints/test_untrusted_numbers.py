@@ -184,7 +184,7 @@ def test_names_of_classes_that_are_none(names, preset):
 @pytest.mark.parametrize("file", ["config.json", "task.json", "preprocessor.json"])
 def test_a_config_of_lists(file, preset):
     lists = {
-        "too large for what it should be": "[[[],[]],[]]," * 1_500_000 + "0",
+        "too large for a file of its kind": "[[[],[]],[]]," * 1_500_000 + "0",
         "at most 50000 lists and objects": "[[[],[]],[]]," * 50_000 + "0",
         "at most 50 lists in each other": "[" * 60 + "]" * 60,
     }
@@ -203,7 +203,7 @@ def test_a_vocabulary_is_measured_before_it_is_read(name, preset):
     with path.open("wb") as file:
         file.truncate(reading.MAX_VOCABULARY + 1)  # takes no room
     with seconds(5):
-        refused(preset, "too large for what it should be")
+        refused(preset, "too large for a file of its kind")
 
 
 @pytest.mark.parametrize("name", ["vocab.txt", "dict.txt", "vocab.bpe"])
@@ -217,7 +217,7 @@ def test_a_vocabulary_of_another_library_is_measured(name, tmp_path):
         "vocab.bpe": lambda: fairseq._tokenizer_files(tmp_path, []),
     }
     (tmp_path / "encoder.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="too large for what it should be"):
+    with pytest.raises(CheckpointError, match="too large for a file of its kind"):
         actions[name]()
 
 

@@ -168,7 +168,7 @@ def model_with(**options):
 )
 def test_what_cannot_be_said_is_named(options, phrase, tmp_path):
     tokenizer = tokenizers.T5Tokenizer(model_with(**{"vocab_size": 30, **options}))
-    with pytest.warns(UserWarning, match=f"no `tokenizer.json`, .*{phrase}"):
+    with pytest.warns(UserWarning, match=f"No `tokenizer.json` was .*{phrase}"):
         export_tokenizer(tokenizer, tmp_path)
     assert not (tmp_path / "tokenizer.json").exists()
     assert (tmp_path / "spiece.model").exists()

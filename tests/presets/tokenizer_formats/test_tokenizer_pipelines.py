@@ -283,5 +283,5 @@ def test_merges_that_are_broken_are_named(tmp_path):
     (tmp_path / "vocab.json").write_text(json.dumps(theirs.get_vocab()), "utf-8")
     lines = (tmp_path / "merges.txt").read_text("utf-8").splitlines()
     (tmp_path / "merges.txt").write_text("\n".join([*lines[:3], "a"]), "utf-8")
-    with pytest.raises(CheckpointError, match=r"merges.txt' .*line 4 must be of two"):
+    with pytest.raises(CheckpointError, match=r"merges.txt' .*line 4 must have two"):
         load_given_tokenizer(tmp_path, "roberta")

@@ -368,12 +368,12 @@ def test_paths_at_which_there_is_no_tokenizer(tmp_path, monkeypatch):
         pathlib.Path(name).write_text("")
     for path, message in {
         "nowhere": "`tokenizer` must be the name or folder of a preset, .*'nowhere",
-        "bert_base_en_uncase": "is; the nearest name is 'bert_base_en_uncased'.",
+        "bert_base_en_uncase": "exist; the nearest name is 'bert_base_en_uncased'.",
         "dict.txt": "`tokenizer` must be .* vocab.txt, .* 'dict.txt'",
         "pairs/merges.txt": "or vocab.json with merges.txt beside it. Recei",
-        "empty": "There is no tokenizer in 'empty'. Expected: .* There are: none",
-        "two": r"one tokenizer, .* vocab.txt \(word_piece\), spiece.model \(sent",
-        "models": "must have one tokenizer, .* a.model .* b.model",
+        "empty": "There is no tokenizer in 'empty'. Expected: .* these files: none",
+        "two": r"one tokenizer only.* vocab.txt \(word_piece\), spiece.model \(sent",
+        "models": "must have one tokenizer only.* a.model .* b.model",
         "vocab.txt": "'vocab.txt' can't be read",
         "pairs": "vocab.json' can't be read",
     }.items():

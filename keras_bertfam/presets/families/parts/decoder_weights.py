@@ -1,4 +1,4 @@
-"""Weight maps that the tables of GPT-like families are made of."""
+"""Weight maps for the tables of GPT-like families."""
 
 import dataclasses
 
@@ -43,8 +43,8 @@ def decoder_config(activation: str, usual: str, positions: int) -> tuple:
 
     Args:
         activation: str. The key of the activation.
-        usual: str. The value of a config without it.
-        positions: int. The positions of a config that doesn't say.
+        usual: str. The activation of a config without this key.
+        positions: int. The positions of a config without `n_positions`.
     """
     return (
         ("vocabulary_size", "vocab_size", REQUIRED),
@@ -62,7 +62,7 @@ def decoder_config(activation: str, usual: str, positions: int) -> tuple:
 
 
 def _plain(ours, theirs):
-    """Map a dense layer of KerasHub, whose kernels are `(inputs, outputs)` too."""
+    """Map a dense layer of KerasHub to one of GPT's: both are `(inputs, outputs)`."""
     weights = keras_hub.dense(ours, theirs)
     return tuple(
         dataclasses.replace(weight, transform=keras_hub.SAME) for weight in weights
@@ -70,7 +70,7 @@ def _plain(ours, theirs):
 
 
 def _third(attention, at, part, number, ours, theirs):
-    """Map a third of a tensor to a variable of KerasHub that has an axis of heads."""
+    """Map a third of a tensor to a variable of KerasHub that has an axis for heads."""
     name = f"{at}.attn.c_attn.{theirs}[{number}]"
     return WeightMap(f"{attention}/{part}/{ours}", (name,), keras_hub.PARTS)
 

@@ -1,7 +1,7 @@
-"""Weight maps that the tables of KerasHub's backbone classes are made of.
+"""Weight maps for the tables of KerasHub's backbone classes.
 
-They go from the paths of KerasHub's variables to the names that `transformers` has for
-them, and are read in both directions. `join` takes the number of heads as well.
+They lead from the paths of KerasHub's variables to names in `transformers`, and are
+read in both directions. Their `join` always takes the number of heads as well.
 """
 
 import dataclasses
@@ -31,12 +31,12 @@ HEADS_OUT = Transform(
 )
 KERNEL = Transform(lambda arrays, _: arrays[0].T, lambda a, *_: [a.T])
 SAME = Transform(lambda arrays, _: arrays[0], VECTOR.split)
-# KerasHub's RoBERTa has neither positions before the first one nor types.
+# KerasHub's RoBERTa has no types of tokens, and no rows before the first position.
 POSITIONS = Transform(
     lambda arrays, _: arrays[0][2:] + arrays[1][0],
     lambda a, *_: [np.pad(a, [[2, 0], [0, 0]]), np.zeros((1, a.shape[1]), a.dtype)],
 )
-# One tensor with three variables side by side, whose kernels are `(inputs, outputs)`.
+# GPT-2's queries, keys and values, whose kernels are `(inputs, outputs)`.
 PARTS = Transform(
     lambda arrays, heads: arrays[0].reshape(*arrays[0].shape[:-1], heads, -1),
     lambda a, *_: [a.reshape(*a.shape[:-2], -1)],
@@ -45,7 +45,7 @@ PARTS_OUT = Transform(
     lambda arrays, heads: arrays[0].reshape(heads, -1, arrays[0].shape[-1]),
     lambda a, *_: [a.reshape(-1, a.shape[-1])],
 )
-# KerasHub's BART hasn't the positions before the first one.
+# KerasHub's BART has no rows before the first position.
 OFFSET_POSITIONS = Transform(
     lambda arrays, _: arrays[0][2:], lambda a, *_: [np.pad(a, [[2, 0], [0, 0]])]
 )
@@ -56,8 +56,8 @@ class ConditionalMap(WeightMap):
     """A map that applies only if another variable exists, or only if it doesn't.
 
     Attributes:
-        other: str. The path of that variable.
-        wanted: bool. Whether it is to be there.
+        other: str. The path of the other variable.
+        wanted: bool. Whether the map applies if that variable exists, or if it doesn't.
     """
 
     other: str = ""
@@ -96,7 +96,7 @@ TABLES = (
 
 
 def joint_tables(layer: str, *positions: Any) -> WeightMaps:
-    """Map embeddings that are one layer, without segments."""
+    """Map tables of tokens and positions that are one layer, without segments."""
     words = ("embeddings.word_embeddings.weight",)
     return (
         WeightMap(f"{layer}/token_embedding/embeddings", words, SAME),

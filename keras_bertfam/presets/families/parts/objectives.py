@@ -1,7 +1,8 @@
-"""Names for runs of pre-training: of objectives, and of strategies of masking.
+"""Names of objectives, and of strategies of masking, for runs of pre-training.
 
-Reading them needs no framework, so that a command can list and check names at once. The
-classes are defined elsewhere; `tests/test_command_lists.py` checks that both agree.
+They are data that needs no framework, so that a command can list and check names at
+once. The classes are defined elsewhere; `tests/test_command_lists.py` checks that both
+agree.
 """
 
 import dataclasses
@@ -21,9 +22,9 @@ class Objective:
 
     Attributes:
         task: name of its class in `keras_bertfam.tasks`.
-        what: what is learned, in few words, or `""` where the name says that.
-        arguments: what its preprocessor is asked for.
-        packings: what a row may hold, as its preprocessor makes them.
+        what: the predicted tokens or labels, in few words; `""` if the name tells them.
+        arguments: arguments of its preprocessor.
+        packings: the values of `packing` that its preprocessor takes.
     """
 
     task: str
@@ -33,12 +34,12 @@ class Objective:
 
 
 def _denoising(name: str) -> Objective:
-    """Describe a denoising objective of a `TextToText`."""
+    """Describe a denoising objective of `TextToText`."""
     return Objective("TextToText", "", {"objective": name}, _STREAMS)
 
 
 def _pairs(what: str, objective: str) -> Objective:
-    """Describe what is learned beside masked tokens: how two segments go together."""
+    """Describe an objective of masked tokens and of pairs of segments."""
     asked = {"sentence_objective": objective}
     return Objective("MaskedLMSentencePair", what, asked, _PAIRS)
 
@@ -56,7 +57,7 @@ _CORRUPTION = "keras_bertfam.layers.corruption"
 
 
 class _Objectives(Mapping[str, Objective]):
-    """The package's objectives, and defined subclasses of `DenoisingObjective`."""
+    """The package's objectives, and subclasses of `DenoisingObjective` by users."""
 
     own = {
         "mlm": Objective("MaskedLM", "masked tokens", packings=_TRANSLATIONS),
@@ -108,12 +109,12 @@ OBJECTIVES = _Objectives()
 
 
 def strategies() -> list[str]:
-    """Name the strategies of masking: the package's own, and what else was defined."""
+    """Name the strategies of masking: the package's own, and those of users."""
     defined = _defined("strategies", "MaskingStrategy")
     return [*dict.fromkeys([*_STRATEGIES, *defined])]
 
 
 def _defined(module, base):
-    """Give the classes of a kind by name, if the module of their base is loaded."""
+    """Give the subclasses of a base class by name, if the base's module is loaded."""
     loaded = sys.modules.get(f"{_CORRUPTION}.{module}")
     return getattr(loaded, base).named if loaded else {}

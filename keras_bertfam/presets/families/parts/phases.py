@@ -12,26 +12,29 @@ from keras_bertfam.types import Config
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A phase of pre-training. What it doesn't say is as in the phase before.
+    """A phase of pre-training. Arguments left out are those of the phase before.
 
-    Without anything that is said of the rate or the optimizer, and with the same
-    objective and arguments of the backbone, the schedule of the phase before goes on,
-    and spans both. Otherwise the phase has an optimizer and a schedule of its own.
+    The phase continues the schedule of the phase before if it sets neither the learning
+    rate nor the optimizer, and has the same objective and backbone arguments. One
+    schedule then spans both phases. Otherwise the phase gets an optimizer and a
+    schedule of its own.
 
     Args:
-        steps: int. Batches.
-        batch_size: int or `None`. Rows of each.
+        steps: int. Batches of the phase.
+        batch_size: int or `None`. Rows of a batch.
         sequence_length: int or `None`. Tokens of a row.
         objective: a key of `OBJECTIVES`, such as `"clm"` or `"mlm"`, or `None`.
         mix_exponent: float in [0, 1] or `None`, see
             `keras_bertfam.layers.sample_corpora`.
-        languages: names of corpora, or `None`: those of the mixture to read.
+        languages: names of the mixture's corpora to read, or `None`.
         learning_rate: float or `None`. The peak.
         warmup_steps: int, or float below 1 as a share of the schedule; or `None`.
-        optimizer_arguments: dict of others of `pretraining_optimizer`.
-        preprocessor_arguments: dict, such as of `mask_selection_rate`.
-        dataset_arguments: dict, of the preprocessor's `dataset`.
-        backbone_arguments: dict of what changes no weight, such as `rotary_base`.
+        optimizer_arguments: dict of other arguments of `pretraining_optimizer`.
+        preprocessor_arguments: dict of arguments of the preprocessor, such as
+            `mask_selection_rate`.
+        dataset_arguments: dict of arguments of the preprocessor's `dataset`.
+        backbone_arguments: dict of arguments of the backbone that change no weight,
+            such as `rotary_base`.
 
     Raises:
         ValueError: for a value out of its range.
@@ -81,7 +84,7 @@ class Phase:
                 raise ValueError(f"`{field.name}` must be a dict. Received: {value!r}.")
 
     def rates(self) -> Config:
-        """Give what is said of the optimizer, by the names of its arguments."""
+        """Give the optimizer's arguments that the phase sets."""
         given = {n: getattr(self, n) for n in ("learning_rate", "warmup_steps")}
         given = {name: value for name, value in given.items() if value is not None}
         if given.get("warmup_steps", 0) >= 1:
@@ -90,15 +93,15 @@ class Phase:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> "Phase":
-        """Make a phase of settings by their names, as a file has them.
+        """Make a phase from the settings in a file, by their names.
 
         Raises:
-            ValueError: for an unknown name, none for `steps`, or a wrong value.
+            ValueError: for an unknown name, a missing `steps`, or a wrong value.
         """
         known = [field.name for field in dataclasses.fields(cls)]
         if not isinstance(settings, Mapping) or "steps" not in settings:
             raise ValueError(
-                "`phases` must be dicts with `steps` and what else is to change. "
+                "`phases` must be dicts with `steps` and the settings that change. "
                 f"Received: {settings!r}."
             )
         for name in settings:
@@ -108,7 +111,7 @@ class Phase:
                 )
         floats = ("mix_exponent", "learning_rate", "warmup_steps")
         settings = dict(settings)
-        for name in floats:  # YAML takes 1e-4 for a string
+        for name in floats:  # YAML reads 1e-4 as a string
             if isinstance(settings.get(name), str):
                 with contextlib.suppress(ValueError):
                     settings[name] = float(settings[name])

@@ -1,4 +1,4 @@
-"""Recipes of pre-training and fine-tuning: classes that records make them of."""
+"""Classes of the recipes of pre-training and fine-tuning that records have."""
 
 import dataclasses
 import itertools
@@ -17,32 +17,36 @@ class PretrainingRecipe:
         warmup_steps: int, or float in `[0, 1)` as a share of the total.
         total_steps: updates.
         batch_size: rows of an update.
-        sequence_length: tokens of a row, special ones included.
-        optimizer: `"adamw"`, `"lamb"`, or `"adafactor"` or `"adagrad"`, which have no
-            moments' decay, epsilon and correction.
-        schedule_form: see `keras_bertfam.optimizers.pretraining_optimizer`. That of
-            `"rsqrt"` has warm-up steps by number.
-        weight_decay: float, not of biases and norms.
+        sequence_length: tokens of a row, including special tokens.
+        optimizer: `"adamw"`, `"lamb"`, `"adafactor"` or `"adagrad"`. The last two take
+            no `beta_2`, `epsilon` and `bias_correction`.
+        schedule_form: see `keras_bertfam.optimizers.pretraining_optimizer`. With
+            `"rsqrt"`, warm-up steps are a number and no share.
+        weight_decay: float. Biases and norms have none.
         beta_2: float.
         epsilon: float.
         global_clipnorm: float, or `None` for no clipping.
-        bias_correction: whether the moments are corrected for their bias: the papers'
-            Adam does that, though BERT's, ELECTRA's and XLNet's code doesn't. Without
-            it, a short warm-up at a high rate can end all learning.
-        masking: arguments of the task's preprocessor: what is masked, and how. Of a
-            strategy that needs the data, a dict of its class and other arguments.
+        bias_correction: whether the moments are corrected for their bias. The Adam of
+            the papers does that; the code of BERT, ELECTRA and XLNet doesn't. Without
+            the correction, a model may stop learning after a short warm-up at a high
+            rate.
+        masking: arguments of the task's preprocessor: what is masked, and how. A
+            strategy that needs the data is a dict of its class and other arguments.
         rows: how documents become rows: `"segment_pairs"`, `"full_sentences"`,
             `"doc_sentences"`, `"electra_segments"` or `"parallel_streams"`.
         task_arguments: other arguments of the task.
-        power: of the decay, see `keras_bertfam.optimizers.WarmupPolynomialDecay`.
-        decay_steps: int, of `"stable"`: the last ones, in which the rate falls.
+        power: power of the decay, see
+            `keras_bertfam.optimizers.WarmupPolynomialDecay`.
+        decay_steps: int, for `"stable"`: the number of last steps, in which the rate
+            falls.
         end_share: share of the peak that is left at the end of the schedule.
-        backbone_arguments: arguments of the backbone that aren't the family's.
-        lengths: where rows weren't all of `sequence_length`, pairs of a share of the
-            steps and a length, in order; of one schedule.
+        backbone_arguments: arguments of the backbone that differ from the family's.
+        lengths: pairs of a share of the steps and a length of rows, in order, for a
+            training with rows of several lengths. One schedule spans them all. Empty if
+            all rows have `sequence_length` tokens.
         mix_exponent: the power by which languages were sampled, see
             `keras_bertfam.layers.sample_corpora`; `None` for one language.
-        phases: the recipes of what followed on it, in order.
+        phases: the recipes of the phases that followed, in order.
 
     Example:
 
@@ -80,7 +84,8 @@ class PretrainingRecipe:
     def optimizer_arguments(self) -> dict[str, Any]:
         """Give the arguments of `optimizers.pretraining_optimizer`.
 
-        All but `total_steps`, which are those of a run. Warm-up is a share of them.
+        `total_steps` isn't among them, as it belongs to a run. Warm-up is a share of
+        the run.
         """
         values = {name: getattr(self, name) for name in _OPTIMIZER_ARGUMENTS}
         if self.optimizer in ("adafactor", "adagrad"):
@@ -97,7 +102,7 @@ class PretrainingRecipe:
         return values
 
     def settings(self) -> dict[str, Any]:
-        """Give all that was published, by the names of the arguments that take it."""
+        """Give all published settings, by the names of the arguments that take them."""
         return {
             **self.optimizer_arguments(),
             "total_steps": self.total_steps,
@@ -116,23 +121,24 @@ _OPTIMIZER_ARGUMENTS = (
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningRecipe:
-    """A recipe of fine-tuning: what a paper searched over, or the released code has.
+    """A recipe of fine-tuning: the settings of a paper's search, or of released code.
 
     Attributes:
         learning_rates: peak rates to try.
-        batch_sizes: to try.
-        epochs: to try; the greatest with early stopping.
-        warmup_steps: part of the steps.
+        batch_sizes: batch sizes to try.
+        epochs: numbers of epochs to try. With early stopping only the greatest is
+            taken.
+        warmup_steps: share of the steps.
         weight_decay: float.
-        layer_decay: see `layerwise_scales`, as the next two.
+        layer_decay: see `layerwise_scales`, also for the next two.
         layer_offset: int.
         scale_embeddings: bool.
         scale_gradients: see `keras_bertfam.optimizers.LayerwiseAdamW`.
-        epsilon: of Adam; `None` for `fine_tuning_epsilon`.
+        epsilon: Adam's epsilon; `None` for `fine_tuning_epsilon`.
         sequence_length: int, or `None` for that of the task's preprocessor.
-        end_head: of `SpanQuestionAnswering`.
-        lm_weight: of the language model's loss beside that of a task whose head reads
-            one state of a row.
+        end_head: argument of `SpanQuestionAnswering`.
+        lm_weight: weight of a language model's loss beside the task's loss, for tasks
+            whose head reads one state of a row.
         source: paper and section, or code, that the numbers are from.
 
     Example:
@@ -173,8 +179,8 @@ class FineTuningRecipe:
     def grid(self) -> list[tuple[float, int, int]]:
         """List all settings to try: tuples of learning rate, batch size and epochs.
 
-        Of the numbers of epochs only the greatest is taken, since training stops early
-        and keeps the best epoch.
+        Only the greatest number of epochs is taken, since training stops early and
+        keeps the best epoch.
         """
         return [
             *itertools.product(
@@ -185,16 +191,16 @@ class FineTuningRecipe:
     def middle(self) -> "FineTuningRecipe":
         """Give the recipe with the middle setting of the grid only.
 
-        The learning rate and the batch size are those in the middle when they are
-        sorted. If two are in the middle, the greater rate and the smaller batch are
-        taken, which learn more of few examples. The epochs are those of the grid.
+        The learning rate and the batch size are the middle ones in sorted order. If two
+        are in the middle, the greater rate and the smaller batch are taken, as they
+        learn more from few examples. The epochs are those of the grid.
         """
         rates, sizes = sorted(self.learning_rates), sorted(self.batch_sizes)
         rate, size = rates[len(rates) // 2], sizes[(len(sizes) - 1) // 2]
         return self.fixed(rate, size, max(self.epochs))
 
     def optimizer_arguments(self) -> dict[str, Any]:
-        """Give what `optimizers.fine_tuning_optimizer` takes, but the rate."""
+        """Give the arguments of `optimizers.fine_tuning_optimizer`, except the rate."""
         return {
             "layer_decay": self.layer_decay,
             "offset": self.layer_offset,
@@ -206,7 +212,7 @@ class FineTuningRecipe:
         }
 
     def settings(self) -> dict[str, Any]:
-        """Give what was published; a tuple of values where several were tried."""
+        """Give the published settings; a tuple holds all values that were tried."""
         settings = {
             "learning_rate": self.learning_rates,
             "batch_size": self.batch_sizes,

@@ -21,12 +21,13 @@ class PublishedSize:
     """A size that a paper or its authors published.
 
     Attributes:
-        arguments: of the backbone's constructor, the family's own apart.
+        arguments: arguments of the backbone's constructor, without those that the whole
+            family has.
         source: repository of the weights on the Hugging Face hub, or `None`.
-        tokenizer: kind of the tokenizer, if it isn't the family's; or
-            `"tokenizer_json"` for one that is in such a file only, and
-            `"sentence_piece_bpe"` and `"sentence_piece_spm"` for a model that is called
-            `sentencepiece.bpe.model` and `spm.model`.
+        tokenizer: kind of the tokenizer, if it isn't the family's. `"tokenizer_json"`
+            stands for a tokenizer with a `tokenizer.json` only, `"sentence_piece_bpe"`
+            for a file `sentencepiece.bpe.model`, and `"sentence_piece_spm"` for a file
+            `spm.model`.
     """
 
     arguments: Mapping[str, Any]
@@ -44,7 +45,10 @@ def size(
     tokenizer: str | None = None,
     **arguments: Any,
 ) -> PublishedSize:
-    """Make a size with heads of 64 and an inner width of four times its own."""
+    """Make a size whose heads are 64 wide and whose inner width is four times its own.
+
+    Arguments may change both.
+    """
     common = {
         "vocabulary_size": vocabulary_size,
         "num_layers": num_layers,
@@ -57,16 +61,17 @@ def size(
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The layout of a family's rows: special tokens, and what separates segments.
+    """The layout of a family's rows: the special tokens and their places.
 
     Attributes:
-        name: what the argument `layout` of a preprocessor calls it.
-        start_token: of the tokenizers of this layout; empty for rows without one.
-        separators: end tokens between two segments.
+        name: the value of a preprocessor's argument `layout` that stands for it.
+        start_token: the start token of the layout's tokenizers; empty for rows without
+            one.
+        separators: the number of end tokens between two segments.
         start_last: whether the start token is the row's last token.
-        new_tokens: the start token, what separates segments and the end token, where
-            these are new with fine-tuning. Their ids follow those of the tokenizer.
-        ends: whether an end token is behind the text.
+        new_tokens: the start token, the separator of segments and the end token, if
+            fine-tuning adds these three. Their ids follow those of the tokenizer.
+        ends: whether an end token follows the text.
     """
 
     name: str
@@ -78,32 +83,34 @@ class Layout:
 
     @property
     def first(self) -> int:
-        """Tell where the first token is that isn't special."""
+        """Give the position of the first token that isn't special."""
         return 0 if self.start_last or not self.start_token else 1
 
     def specials(self, segments: int) -> int:
-        """Count the special tokens of a row of so many segments."""
+        """Count the special tokens of a row with a number of segments."""
         outer = bool(self.start_token) + self.ends
         return outer + self.separators * (segments - 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class HeadStyle:
-    """The head that a family's fine-tuned classifiers have.
+    """The head of a family's fine-tuned classifiers.
 
     Attributes:
-        name: what the argument `head_style` of a task calls it.
-        activation: of the dense layer before the logits, `None` without one.
+        name: the value of a task's argument `head_style` that stands for it.
+        activation: activation of the dense layer before the logits; `None` for a head
+            without this layer.
         dropout: the published rate.
         input_dropout: whether there is dropout before the dense layer as well.
-        pooler: whether the backbone's own pooler is that dense layer, if it has one.
-        token: whether it reads the row's `"first"` token, its `"last"`, which is the
-            start token, or the token at its `"end"`, which ends the text; or the
-            `"mean"` of all; or `"late"`, the mean after the activation, by which
-            logits are the mean of each token's.
-        norm: whether a norm follows the activation, both and the dense layer without
-            biases.
-        tokens: whether the heads that label tokens have that dense layer as well.
+        pooler: whether the backbone's pooler, if it has one, is the dense layer.
+        token: the state that the head reads. `"first"` and `"last"` are the first and
+            the last token of the row; the last one is the start token then. `"end"` is
+            the token that ends the text. `"mean"` is the mean of all states. `"late"`
+            takes the mean after the activation, so that the logits are the mean of the
+            logits of all tokens.
+        norm: whether a norm follows the activation. The norm and the dense layer then
+            have no biases.
+        tokens: whether the heads that label tokens have the dense layer as well.
     """
 
     name: str
@@ -116,7 +123,7 @@ class HeadStyle:
     tokens: bool = False
 
     def layers(self, backbone: Any) -> dict[str, Any]:
-        """Give the arguments of `SummaryHead`, what comes before the logits."""
+        """Give the arguments of `SummaryHead` for the layers before the logits."""
         return {
             "hidden_dim": None if self.activation is None else backbone.hidden_dim,
             "activation": self.activation,
@@ -129,9 +136,10 @@ class Variant:
     """Sizes of a family that have fine-tuning recipes of their own.
 
     Attributes:
-        hidden_dims: widths of the backbones that it is about.
-        fine_tuning: as that of `Family`.
-        num_layers: layers of these backbones, where other sizes have the same width.
+        hidden_dims: widths of these backbones.
+        fine_tuning: recipes, as in `Family`.
+        num_layers: number of layers of these backbones, if other sizes have the same
+            width.
     """
 
     hidden_dims: tuple[int, ...]
@@ -141,31 +149,32 @@ class Variant:
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A family's record: all that is known of it but how it computes.
+    """A family's record: all facts about it, except how it computes.
 
     Attributes:
-        name: as `model_type` of `transformers`, if it has the family.
-        backbone: name of its class in `keras_bertfam.models`.
+        name: the `model_type` of `transformers`, if it has the family.
+        backbone: name of the family's class in `keras_bertfam.models`.
         license: SPDX identifier of the licence of the published weights.
         tokenizer: `"word_piece"`, `"byte_pair"` or `"sentence_piece"`.
-        tokenizer_class: name of the class, ours or KerasHub's.
+        tokenizer_class: name of the tokenizer's class, ours or KerasHub's.
         layout: `Layout` of its rows.
         head_style: `HeadStyle` of its fine-tuned heads.
-        token_head: the head of its language models. `None`: a dense layer, activation,
-            norm, table and bias for masked tokens, as BERT's, and the table alone for
-            next ones, as GPT's. `"transform"`: the former for both. `"bias"`: the table
-            and a bias for masked tokens. `"table"`: the table alone for both.
-        other_styles: those of some of its heads.
-        arguments: of the constructor, those whose defaults aren't the trunk's.
-        sizes: the published ones by name.
+        token_head: the head of its language models. With `None`, masked tokens are
+            predicted by BERT's head (a dense layer, activation, norm, table and bias)
+            and next tokens by GPT's (the table alone). `"transform"` stands for BERT's
+            head for both, `"table"` for the table alone for both, and `"bias"` for the
+            table and a bias for masked tokens.
+        other_styles: other styles that some of its models' heads have.
+        arguments: arguments of the constructor whose defaults differ from the trunk's.
+        sizes: the published sizes by name.
         pretraining: the published recipes, by the name of a size; `""` for others.
         fine_tuning: the published recipes, by the name of a task; `""` for others.
-        variants: sizes with other fine-tuning, by the ending of their name.
-        transformers: how `transformers` writes it, if it does.
-        reads: names of other families whose checkpoints the class takes, too.
-        start_token_ids: what a text that an encoder-decoder writes begins with.
-        keras_hub: KerasHub's class, if there is one.
-        tensorflow1: how the original TensorFlow 1 code writes it, if it does.
+        variants: sizes with other recipes of fine-tuning, by the ending of their names.
+        transformers: the names in `transformers`, if it has the family.
+        reads: names of other families whose checkpoints the class reads as well.
+        start_token_ids: the first ids of a text that an encoder-decoder writes.
+        keras_hub: the names in KerasHub, if it has the family.
+        tensorflow1: the names in the original TensorFlow 1 code, if there is one.
     """
 
     name: str
@@ -193,7 +202,7 @@ class Family:
     tensorflow1: TensorFlow1Table | None = None
 
     def derived(self, name: str, backbone: str, **changes: Any) -> "Family":
-        """Make the record of a family that is like this one, but for the changes.
+        """Make the record of a family that differs from this one by some changes.
 
         Tokenizer, layout, head, arguments and recipes are this family's unless they are
         given. Sizes, and the names in other libraries, aren't inherited.
@@ -217,8 +226,8 @@ class Family:
 
         Args:
             hidden_dim: int.
-            tasks: names of classes. If sizes were trained by one of these, only they
-                are looked at.
+            tasks: names of tasks' classes. Sizes that were trained by one of these come
+                before all others.
         """
 
         def recipe(name):
@@ -233,7 +242,7 @@ class Family:
     def fine_tuning_recipes(
         self, hidden_dim: int | None = None, num_layers: int | None = None
     ) -> Mapping[str, FineTuningRecipe]:
-        """Give the recipes for a backbone of a size, or those of most sizes."""
+        """Give the recipes of a variant with this size, or else the family's."""
         for variant in self.variants.values():
             of_all = variant.num_layers is None or variant.num_layers == num_layers
             if hidden_dim in variant.hidden_dims and of_all:

@@ -1,4 +1,4 @@
-"""Weight maps that the tables of T5 and BART are made of."""
+"""Weight maps for the tables of T5 and BART."""
 
 from keras_bertfam.presets.families.parts import keras_hub_weights as keras_hub
 from keras_bertfam.presets.families.parts.transformers_weights import block_weights

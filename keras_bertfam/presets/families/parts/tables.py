@@ -1,4 +1,4 @@
-"""How other libraries write a family: a table for each library."""
+"""The names that a family has in other libraries: a table for each library."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -21,59 +21,62 @@ class TransformersTable:
     """The names that a family has in `transformers`.
 
     Attributes:
-        title: str. How names of its classes begin in `transformers`.
-        prefix: str. Of the backbone's tensors in a model with a head.
-        config: tuple of `(ours, theirs, default)`: arguments of the backbone's
-            constructor, keys of a config, and the value of a config without it. Where
-            an argument has two keys, they must have the same value.
-        weights: tuple of `WeightMap`, the backbone's.
-        heads: dict from the roles of heads to tuples of `WeightMap`.
+        title: str. The beginning of its classes' names in `transformers`.
+        prefix: str. The prefix of the backbone's tensors in a model with a head.
+        config: tuple of `(ours, theirs, default)`: an argument of the backbone's
+            constructor, a key of a config, and the value of a config without the key.
+            If an argument has two keys, both must have the same value.
+        weights: tuple of the backbone's `WeightMap`s.
+        heads: dict from the roles of heads to tuples of `WeightMap`s.
         fixed: dict of arguments that every model of the family has.
         told_by: dict from names of tensors to the arguments that a checkpoint with
             such a tensor has.
-        required_config: dict of values that a config must have, if it has the key.
-        identities: names of dense layers that `transformers` always has, and a model
-            here doesn't where they would not change the width. As identities they
-            are none.
-        refused: dict from patterns of names of tensors that no model here has to what
-            was expected.
+        required_config: dict from keys to the values that a config with the key must
+            have.
+        identities: names of dense layers that every model of `transformers` has. Models
+            here leave such a layer out if it would not change the width. In files it
+            must then be an identity.
+        refused: dict from patterns to expectations, for messages. Tensors whose names
+            match a pattern are refused, as no model here has them.
         pooled: endings of the architectures that have the pooler.
-        endings: dict of endings of architectures that differ from other families'.
-        dropouts: dict from roles of heads to dicts of keys of a config and the value
-            without the key, of which the first that isn't `None` is the head's rate.
-        required_heads: dict from roles of heads to dicts of keys of a config and the
-            values that it must have for our head, that without the key first.
-        head_activation: the activation of the head of masked language models in
+        endings: dict from usual endings of architectures to those of this family.
+        dropouts: dict from roles of heads to dicts of keys of a config and their values
+            in a config without the key. The first value that isn't `None` is the head's
+            rate.
+        required_heads: dict from roles of heads to dicts, which lead from keys of a
+            config to the values that they may have with our head. The first value
+            stands for a config without the key.
+        head_activation: the activation of the masked language model's head in
             `transformers`, if it isn't the encoder's.
-        signs: keys that tell a config without a `model_type`, as in the oldest
-            checkpoints, from those of other families.
-        output: name of the tensor that logits are computed by. Where a file has none,
-            or one that is the input table, the two are tied.
-        copies: dict from names of tensors that older files have as well to those that
-            they are copies of. A file may lack an original that it has a copy of.
+        signs: keys by which a config without a `model_type`, as in the oldest
+            checkpoints, is recognised.
+        output: name of the output table's tensor. If a file lacks this tensor, or if it
+            equals the token table, the two are tied.
+        copies: dict from names of tensors that older files have as well to the names of
+            their originals. A file may have the copy and lack the original.
         constants: patterns of names of tensors that older files have as well and that
             no model needs.
         zeros: names of tensors that must be zero, as no model here has them.
-        forms: pair of functions of a config, one that gives it with the keys of
-            `config`, where `transformers` says it otherwise, and its inverse. They
-            raise a `ValueError` for what can't be said.
-        styles: dict from a key of a config to a dict from its values to the names of
-            the styles of heads that they stand for, the first without the key.
-        ties: whether logits are computed by the input's table if a file has no other.
-            Else what is tied here is written twice.
-        other_layouts: names of layouts that `transformers` has in a `tokenizer.json`,
+        forms: pair of functions of a config. The first one rewrites a config of
+            `transformers` with the keys of `config`, and the second one is its inverse.
+            They raise a `ValueError` for values that the other side can't have.
+        styles: dict from a key of a config to a dict from its values to names of styles
+            of heads. The first value stands for a config without the key.
+        ties: whether `transformers` ties the logits to the token table if a file has no
+            output table. If not, a tied table is written twice.
+        other_layouts: names of further layouts in a `tokenizer.json` of `transformers`,
             besides that of the rows that models were trained with.
-        left_out: dict from roles of heads that files of others have, and that
-            `transformers` leaves out, to what it does without.
-        needed: dict of keys that a config of `transformers` can't have as `None` to
-            what they are where neither model nor tokenizer says it.
-        no_tokenizer: what to do in place of reading the tokenizer that `transformers`
-            has for the family, where none here is the same; `None` for one that is.
+        left_out: dict from roles of heads to sentences, for warnings. `transformers`
+            drops these heads, which files of other libraries have.
+        needed: dict from keys that can't be `None` in a config of `transformers` to
+            their values if neither the model nor the tokenizer gives one.
+        no_tokenizer: what to do instead, if no tokenizer here equals that of
+            `transformers` for the family. `None` if one does.
         other_names: dict from keys of `styles` to their names in the release's own
             config.
         also_read: other keys that `forms` read.
-        sign_file: name of a file that has to lie beside it, if any, unless the config
-            has one type of token: the file may not be there.
+        sign_file: name of a file that must lie beside a config that `signs` recognise.
+            It may be missing if the config has one type of token. `None` for no file.
     """
 
     title: str
@@ -113,15 +116,15 @@ class TransformersTable:
 
     @property
     def output_weights(self) -> WeightMaps:
-        """Map an output table that isn't the input's."""
+        """Map an output table that isn't tied to the token table."""
         return same(OUTPUT_TABLE, self.output, transform=KERNEL) if self.output else ()
 
     def architecture(self, ending: str) -> str:
-        """Name a class of `transformers`."""
+        """Name the class of `transformers` with an ending such as `"ForMaskedLM"`."""
         return self.title + self.endings.get(ending, ending)
 
 
-# Names of tensors that a checkpoint has twice, and of those that they equal.
+# Names of copies of tensors in checkpoints, and names of their originals.
 COPIES = {
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
@@ -138,18 +141,21 @@ CONSTANTS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 @dataclasses.dataclass(frozen=True)
 class KerasHubTable:
-    """A backbone class of KerasHub.
+    """The names that a family has in KerasHub.
 
     Attributes:
-        backbone: name of the class.
+        backbone: name of the backbone's class.
         config: dict from keys of a config of `transformers` to arguments.
-        fixed: dict of what a config of `transformers` has for all its models.
-        weights: tuple of `WeightMap`s of the backbone, from paths of variables, or of
-            attributes with dots between, where layers have no names of their own.
+        fixed: dict of keys of a config of `transformers` that are the same for all
+            models of the class.
+        weights: tuple of `WeightMap`s of the backbone. They start from paths of
+            variables, or from attributes with dots between them if layers have no
+            names.
         heads: dict from endings of its tasks' names to `WeightMap`s.
-        first_position: int. WeightMaps of positions that it leaves out.
-        choices: dict from keys of a config of `transformers` to dicts from its values
-            to the arguments that they stand for, where these are several.
+        first_position: int. The number of first rows of the table of positions that
+            KerasHub leaves out.
+        choices: dict from keys of a config of `transformers` to dicts, which lead from
+            values to the several arguments that a value stands for.
     """
 
     backbone: str
@@ -163,32 +169,32 @@ class KerasHubTable:
     )
 
 
-# The names of a block's parts, which most families share.
+# Names of blocks that most families share.
 BLOCK = ((r"(encoder|transformer)/layer_(\d+)/", r"\1.layer.\2."),)
 
 
 @dataclasses.dataclass(frozen=True)
 class TensorFlow1Table:
-    """The names of a family's variables, and how its config differs.
+    """The names that a family has in the original code for TensorFlow 1.
 
     Attributes:
-        signs: beginnings of names that only this family's checkpoints have. Of two
-            families whose signs fit, the longer sign counts.
-        names: pairs of a pattern of the original name and of that in `transformers`,
-            applied in order, before those for all families.
-        kernels: pattern of the variables that `transformers` has transposed.
-        activation: key of the config for the activation. All have GELU's tanh form.
+        signs: beginnings of names that only this family's checkpoints have. If the
+            signs of two families fit, the longer sign counts.
+        names: pairs of a pattern of the original name and its replacement in
+            `transformers`. They are applied in order, before those for all families.
+        kernels: pattern of the variables that are transposed in `transformers`.
+        activation: key of the config for the activation. `gelu` is the tanh form.
         renamed: dict from keys of `transformers` to those of the original config.
-        head_width: keys of the width of a head, of the model and of the number of
-            heads, where the config has all three.
-        stacked: pattern of the variables that hold a tensor of two axes or more for
-            each layer, their last part in its group. Those of two axes in all are one
-            tensor for all layers.
-        stacked_name: name of such a tensor in `transformers`, with `{layer}` and
+        head_width: keys of the width of a head, of the width of the model and of the
+            number of heads, if the config has all three.
+        stacked: pattern of the variables that hold the tensors of all layers, stacked.
+            Its group is the last part of their names. A variable of only two axes is
+            one tensor for all layers.
+        stacked_name: name of one layer's tensor in `transformers`, with `{layer}` and
             `{part}`.
         sizes_from_shapes: whether it was released without a config.
         generator: whether a second model, ELECTRA's generator, lies beside it.
-        gin: whether it is Mesh TensorFlow's, whose config is a file of gin's.
+        gin: whether Mesh TensorFlow wrote it, whose config is a file of gin.
     """
 
     signs: tuple[str, ...]

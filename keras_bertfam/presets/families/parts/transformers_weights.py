@@ -1,4 +1,4 @@
-"""Weight maps and arguments that the tables of BERT-shaped families are made of."""
+"""Weight maps and arguments for the tables of BERT-like families."""
 
 from collections.abc import Sequence
 
@@ -161,7 +161,7 @@ ENCODER_ARGUMENTS = {
     "num_key_value_heads": None,
 }
 DECODER_ARGUMENTS = {**ENCODER_ARGUMENTS, "causal": True, "embedding_norm": False}
-# Arguments of `EncoderDecoderBackbone`, which itself says what its two halves are.
+# Arguments of `EncoderDecoderBackbone`, which sets `causal` and `cross_attention`.
 _BOTH_HALVES = {**_PLAIN_ARGUMENTS, "norm_first": False, "scale_outputs": False}
 SEQ2SEQ_ARGUMENTS = {
     name: value

@@ -1,7 +1,7 @@
-"""Which tensors of a checkpoint a variable of ours is made of, and how.
+"""Maps between variables of our models and tensors of checkpoints.
 
-A `WeightMap` is read in both directions. What happens to the values is one of the pairs
-of functions below, each the other's inverse.
+A `WeightMap` is read in both directions. Its `Transform` is a pair of functions that
+change the values: one makes the variable from tensors, and the other is its inverse.
 """
 
 import dataclasses
@@ -15,12 +15,12 @@ from keras_bertfam.types import Model
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
-    """A pair of functions that make a variable of tensors of PyTorch, and back.
+    """A pair of functions: from tensors of PyTorch to a variable here, and back.
 
     Attributes:
-        join: function of a list of arrays, gives an array.
-        split: function of an array, the number of tensors and the backbone, gives
-            a list of arrays.
+        join: function that takes a list of arrays and returns an array.
+        split: function that takes an array, the number of tensors and the backbone, and
+            returns a list of arrays.
         takes_heads: whether `join` takes the number of heads as well.
     """
 
@@ -34,7 +34,7 @@ def _beside(arrays, axis):
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis)
 
 
-# Side by side: query, key and value are one variable of ours.
+# Side by side, as query, key and value are one variable of ours.
 VECTOR = Transform(
     lambda arrays: _beside(arrays, 0), lambda a, count, _: np.split(a, count, 0)
 )
@@ -45,15 +45,18 @@ KERNEL = Transform(
 
 
 def _by_heads(kernel, _, backbone):
-    """Cut a kernel into those of queries, keys and values, which may have fewer."""
+    """Cut a kernel into those of queries, keys and values.
+
+    Keys and values may have fewer heads than queries.
+    """
     first = backbone.num_heads * backbone.head_dim
     last = (kernel.shape[1] + first) // 2
     return [part.T for part in np.split(kernel, (first, last), 1)]
 
 
-# Side by side as well, where queries may share keys and values.
+# Side by side as well, for queries that may share keys and values.
 GROUPED = Transform(KERNEL.join, _by_heads)
-# `(hidden_dim, num_heads, head_dim)`, as XLNet has them.
+# XLNet's kernels are `(hidden_dim, num_heads, head_dim)`.
 HEADS = Transform(
     lambda arrays: _beside([a.reshape(len(a), -1) for a in arrays], 1),
     lambda a, count, backbone: [
@@ -66,18 +69,18 @@ HEADS_OUT = Transform(
 )
 STACKED = Transform(np.stack, lambda a, *_: list(a))
 FIRST = Transform(lambda arrays: arrays[0][0], lambda a, *_: [a[None]])
-# Every position has the one row of token types added, where ours has none.
+# Add the only row of token types to every position, as our model has no types.
 POSITIONS = Transform(
     lambda arrays: arrays[0] + arrays[1][0],
     lambda a, *_: [a, np.zeros((1, a.shape[1]), a.dtype)],
 )
-# The table that computes logits, if it isn't the token table.
+# The output table, if it isn't the token table.
 OUTPUT_TABLE = "token_embedding.reverse_embeddings"
 
 
 @dataclasses.dataclass(frozen=True)
 class WeightMap:
-    """The name of a variable of ours, and the names of the tensors that it is.
+    """The name of a variable of ours, and the names of the tensors that make it.
 
     Attributes:
         ours: str. Path of attributes from the backbone, or from the head, to the
@@ -85,8 +88,9 @@ class WeightMap:
             whose path leads to `None` doesn't apply.
         theirs: tuple of names of tensors, without the family's prefix.
         transform: `Transform`.
-        segments: bool or `None`. Apply only to a backbone with (without) segments.
-        required: bool. Whether a checkpoint must have it.
+        segments: bool or `None`. With `True` the map applies only to a backbone with
+            segments, with `False` only to one without. `None` is for both.
+        required: bool. Whether a checkpoint must have the tensors.
     """
 
     ours: str
@@ -113,7 +117,7 @@ def same(ours: str, theirs: str, **kwargs: Any) -> WeightMaps:
 
 
 def dense(ours: str, *theirs: str, **kwargs: Any) -> WeightMaps:
-    """Map a dense layer to one or more of `torch.nn.Linear`, side by side."""
+    """Map a dense layer to one or more layers of `torch.nn.Linear`, side by side."""
     return (
         WeightMap(
             f"{ours}.kernel", tuple(f"{n}.weight" for n in theirs), KERNEL, **kwargs
@@ -131,7 +135,7 @@ def norm(ours: str, theirs: str) -> WeightMaps:
 
 
 def find(owner: Any, path: str) -> Any:
-    """Follow a path of attributes from an object; `None` if it ends early."""
+    """Follow a path of attributes from an object; give `None` if it ends early."""
     for name in path.split("."):
         if owner is None:
             return None
@@ -142,7 +146,7 @@ def find(owner: Any, path: str) -> Any:
 def applying(
     weights: Iterable[WeightMap], owner: Any, backbone: Model
 ) -> Iterator[tuple[WeightMap, Any]]:
-    """List the maps that apply to a model, one for each variable.
+    """Yield the maps that apply to a model, one for each variable.
 
     Args:
         weights: tuple of `WeightMap`.
