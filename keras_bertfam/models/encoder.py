@@ -50,7 +50,7 @@ class EncoderBackbone(TokenBackbone):
             - `padding_mask`, bool or int `(batch, length)`, 0 for padding;
             - `segment_ids`, int `(batch, length)`, all zero if missing;
             - `language_ids`, int `(batch, length)`, with `num_languages`: -1 for no
-              language, as it is for all if missing;
+              language, as it is for all if missing, of which training warns;
             - `position_ids`, int `(batch, length)`, counted from 0;
             - `sequence_ids`, int `(batch, length)`: the number of the sequence to
               which each token of a packed row belongs. Tokens see their own sequence
