@@ -59,7 +59,7 @@ def with_inner_width(config: dict[str, Any]) -> dict[str, Any]:
     """Write the inner width that a config's `intermediate_size` stands for.
 
     It is two thirds of that, rounded up to a multiple of 8. Logits have a table of
-    their own, whatever the config says.
+    their own; of a file that has none, the config must say that there is one table.
     """
     inner = config.get("intermediate_size", 3072)
     if type(inner) is not int or inner < 1:

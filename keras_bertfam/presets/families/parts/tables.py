@@ -60,7 +60,8 @@ class TransformersTable:
         styles: dict from a key of a config to a dict from its values to the names of
             the styles of heads that they stand for, the first without the key.
         ties: whether logits are computed by the input's table if a file has no other.
-            Else what is tied here is written twice.
+            Else what is tied here is written twice, and a language model's file must
+            have both, unless its config says that there is one.
         other_layouts: names of layouts that `transformers` has in a `tokenizer.json`,
             besides that of the rows that models were trained with.
         left_out: dict from roles of heads that files of others have, and that
