@@ -369,7 +369,7 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             self._check_generator(generator)
         else:
             tied = tie if sharing == "full" else "none"
-            sizes = self.generator_size, tied, self.generator_depth
+            sizes: Any = self.generator_size, tied, self.generator_depth
             generator = make_generator(backbone, *sizes)
         queries = getattr(generator, "position_queries", None)
         if isinstance(generator, (MaskedLM, SpanBoundaryLM)):
