@@ -36,7 +36,8 @@ def make_backbone(**kwargs):
 
 def make_model(backbone=None, dropout=0.0, **kwargs):
     keras.utils.set_random_seed(3)
-    settings = {"generator_size": 0.5, "seed": 0, **kwargs}
+    size = {} if kwargs.get("generator") else {"generator_size": 0.5}
+    settings = {**size, "seed": 0, **kwargs}
     backbone = make_backbone(dropout=dropout) if backbone is None else backbone
     model = ReplacedTokenDetection(backbone, make_preprocessor(), **settings)
     return compiled(model)

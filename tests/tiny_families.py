@@ -90,6 +90,8 @@ def batch_of(family):
         return x, np.array([0, 1, 2, 1]), np.array([1.0, 1.0, 1.0, 0.0], "float32")
     if family not in ENCODERS:
         return x, ROWS["token_ids"], MASKS.astype("float32")
+    if family == "Xlm":
+        x["language_ids"] = np.tile(np.arange(8, dtype="int32") % 3, (4, 1))
     x["mask_positions"] = np.array([[1, 2], [2, 3], [3, 4], [0, 0]], "int32")
     y = np.array([[5, 6], [7, 8], [9, 10], [0, 0]], "int32")
     return x, y, np.array([[1, 1], [1, 1], [1, 0], [0, 0]], "float32")

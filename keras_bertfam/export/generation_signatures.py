@@ -14,6 +14,7 @@ from keras_bertfam.tasks.generation.causal_lm import CausalLM
 from keras_bertfam.tasks.generation.prompts import (
     check_max_length,
     first_token_ids,
+    prompt_start_ids,
     special_ids,
     stop_ids,
     words_as_ids,
@@ -44,7 +45,10 @@ def _(
         mask = batch["padding_mask"] & good[:, None]
         return {**model(batch, training=False), "padding_mask": mask}
 
-    return _signatures(preprocessor.tokenizer, encode, "A")
+    def texts(text):
+        return tokenize(preprocessor.tokenizer, to_utf8(text))
+
+    return _signatures(texts, encode, "A")
 
 
 @serving_signatures.register(CausalLM)
@@ -64,14 +68,19 @@ def _(
     length = _text_length(max_length, usual, new or 1, positions, options["settings"])
     room = length - (new or 1)
     most = most_tokens(max_input_tokens, room, room)
-    write = _writer(model, length, new=new, **options)
+    start = prompt_start_ids(preprocessor)
+    write = _writer(model, length, new=new, left_out=start, **options)
 
     def go_on(tokens):
         # The last tokens are kept: the written text continues them.
         tokens, good = _with_known_ids(tokens[:, -most:], model.backbone)
         return write(tokens, {}, good)
 
-    return _signatures(preprocessor.tokenizer, go_on, "A")
+    def prompts(text):
+        tokens = tokenize(preprocessor.tokenizer, to_utf8(text))
+        return _between(start, _last(tokens, most - len(start)))
+
+    return _signatures(prompts, go_on, "A")
 
 
 @serving_signatures.register
@@ -88,8 +97,8 @@ def _(
     length = _text_length(max_length, usual, len(first), positions, options["settings"])
     most = most_tokens(max_input_tokens, preprocessor.sequence_length, positions)
     tokenizer = preprocessor.tokenizer
-    left_out, _ = special_ids(tokenizer)
-    write = _writer(model, length, first=len(first), left_out=left_out, **options)
+    start, end = special_ids(tokenizer)
+    write = _writer(model, length, first=len(first), left_out=start, **options)
 
     def answer(tokens):
         tokens, good = _with_known_ids(tokens[:, :most], model.backbone)
@@ -97,8 +106,12 @@ def _(
         inputs = {f"encoder_{name}": x for name, x in _as_batch(tokens).items()}
         return write(tf.RaggedTensor.from_tensor(begun), inputs, good)
 
-    example = "A text to start with."
-    return _signatures(tokenizer, answer, example, specials=True, most=most)
+    def sources(text):
+        tokens = tokenize_with_masks(tokenizer, to_utf8(text))
+        tokens = tokens[:, : max(most - len(start) - len(end), 0)]
+        return _between(start, tokens, end)
+
+    return _signatures(sources, answer, "A text to start with.")
 
 
 def _as_batch(tokens):
@@ -116,20 +129,28 @@ def _text_length(max_length, usual, begun, positions, settings):
     return length
 
 
-def _signatures(tokenizer, answer, example, specials=False, most=None):
-    """Make the signatures of a function of rows of tokens: from text and from ids."""
-    start, end = special_ids(tokenizer) if specials else ([], [])
-    in_graph = tokenize_with_masks if specials else tokenize
+def _last(tokens, count):
+    """Keep the last tokens of rows, at most `count` of each."""
+    return tokens[:, -count:] if count else tokens[:, :0]
 
-    def encode(text):
-        tokens = in_graph(tokenizer, to_utf8(text))
-        if most is not None:
-            tokens = tokens[:, : max(most - len(start) - len(end), 0)]
-        before, after = (
-            tf.tile(tf.constant([ids], tf.int32), [tokens.nrows(), 1])
-            for ids in (start, end)
-        )
-        return tf.concat([before, tokens, after], 1)
+
+def _between(start, tokens, end=()):
+    """Put ids before and after the tokens of each row."""
+    before, after = (
+        tf.tile(tf.constant([ids], tf.int32), [tokens.nrows(), 1])
+        for ids in ([*start], [*end])
+    )
+    return tf.concat([before, tokens, after], 1)
+
+
+def _signatures(encode, answer, example):
+    """Make the signatures of a function of rows of tokens: from text and from ids.
+
+    Args:
+        encode: function from strings to ragged rows of tokens.
+        answer: function from these to the outputs.
+        example: str.
+    """
 
     def of_rows(token_ids, padding_mask):
         return answer(ragged.keep_in_matrix(token_ids, padding_mask))

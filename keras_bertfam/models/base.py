@@ -228,15 +228,13 @@ class TokenBackbone(
                 )
         for name in self.required_inputs:
             self._check_ids(name, inputs[name])
+        longest = getattr(self, "max_sequence_length", None)
+        if longest is not None:
+            for name in (name for name in inputs if name.endswith("position_ids")):
+                _check_range(name, inputs[name], "max_sequence_length", longest)
 
     def _check_ids(self, name, token_ids):
-        if isinstance(token_ids, np.ndarray) and token_ids.size:
-            low, high = token_ids.min(), token_ids.max()
-            if low < 0 or high >= self.vocabulary_size:
-                raise ValueError(
-                    f"`{name}` must be in [0, vocabulary_size="
-                    f"{self.vocabulary_size}). Received ids from {low} to {high}."
-                )
+        _check_range(name, token_ids, "vocabulary_size", self.vocabulary_size)
 
     def input_signature(self) -> dict[str, keras.InputSpec]:
         names = ["token_ids", "padding_mask"]
@@ -479,6 +477,17 @@ class TokenBackbone(
         # must never be initialised, so they get a thread that ends here.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             return thread.submit(count).result()
+
+
+def _check_range(name, ids, limit, most):
+    """Raise an error for ids in a NumPy array that are rows of no table."""
+    if isinstance(ids, np.ndarray) and ids.size:
+        low, high = ids.min(), ids.max()
+        if low < 0 or high >= most:
+            raise ValueError(
+                f"`{name}` must be in [0, {limit}={most}). Received ids from {low} to "
+                f"{high}."
+            )
 
 
 def _signature_of(cls):

@@ -50,8 +50,9 @@ class EncoderBackbone(TokenBackbone):
             - `padding_mask`, bool or int `(batch, length)`, 0 for padding;
             - `segment_ids`, int `(batch, length)`, all zero if missing;
             - `language_ids`, int `(batch, length)`, with `num_languages`: -1 for no
-              language, as it is for all if missing;
-            - `position_ids`, int `(batch, length)`, counted from 0;
+              language, as it is for all if missing, of which training warns;
+            - `position_ids`, int `(batch, length)`, counted from 0, below
+              `max_sequence_length`;
             - `sequence_ids`, int `(batch, length)`: the number of the sequence to
               which each token of a packed row belongs. Tokens see their own sequence
               only, and positions restart in each sequence. A sequence's tokens must be

@@ -100,6 +100,8 @@ def settings_of(quantize: Any, format: str) -> Int8Settings:
 def rows_of(model: Model, texts: Any, names: Iterable[str]) -> Rows:
     """Make batches of rows from texts, or from a dict of arrays.
 
+    Rows of texts have no language, if the model has several.
+
     Args:
         model: a backbone or a task.
         texts: see `Int8Settings`.
@@ -127,6 +129,12 @@ def rows_of(model: Model, texts: Any, names: Iterable[str]) -> Rows:
             )
         batches, _ = preprocessor.inputs(texts, _BATCH)
     rows = [{name: np.asarray(x) for name, x in batch.items()} for batch in batches]
+    if "language_ids" in names and not isinstance(texts, Mapping):
+        # Preprocessors of tasks that are fine-tuned know no languages.
+        rows = [
+            {"language_ids": np.full_like(batch["token_ids"], -1), **batch}
+            for batch in rows
+        ]
     if not rows or not rows[0].keys() >= set(names):
         raise ValueError(
             f"`texts` must have at least one row, with {sorted(names)}. "

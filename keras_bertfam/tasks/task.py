@@ -451,16 +451,19 @@ class PretrainingTask(
         return {
             **config,
             "excludes_norms_and_biases": excluded,
+            "has_optimizer_state": getattr(self.optimizer, "built", False),
             "rematerialize": self._rematerialize,
         }
 
     def compile_from_config(self, config: Config) -> None:
         config = dict(config)
         excluded = config.pop("excludes_norms_and_biases")
+        # Before the first step an optimizer has no moments, so a file has none.
+        has_state = config.pop("has_optimizer_state", True)
         self.compile(**keras.saving.deserialize_keras_object(config))
         if excluded:
             exclude_norms_and_biases(self.optimizer)
-        if self.optimizer is not None:
+        if self.optimizer is not None and has_state:
             self.optimizer.build(self.trainable_variables)
 
     # Methods that prepare data.

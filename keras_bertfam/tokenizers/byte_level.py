@@ -25,7 +25,7 @@ import tensorflow_text as tf_text
 from keras_bertfam import ragged
 from keras_bertfam.autograph import as_written
 from keras_bertfam.tokenizers.added_tokens import AddedToken, split_at
-from keras_bertfam.tokenizers.merging import merged_words, once_traced
+from keras_bertfam.tokenizers.merging import are_in_order, merged_words, once_traced
 from keras_bertfam.tokenizers.steps import (
     LLAMA_SPLIT,
     NORMALIZERS,
@@ -110,6 +110,7 @@ class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
 
     def set_vocabulary_and_merges(self, vocabulary: Any, merges: Any) -> None:
         super().set_vocabulary_and_merges(vocabulary, merges)
+        self.merges_in_order = self.vocabulary is not None and are_in_order(self.merges)
         self.merge = once_traced(self, self._merge)
 
     def clean_texts(self, texts: TFTensor) -> TFTensor:

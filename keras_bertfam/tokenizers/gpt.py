@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_bertfam import ragged
 from keras_bertfam.tokenizers.learning import SIGNS, SPACES
-from keras_bertfam.tokenizers.merging import merged_words, once_traced
+from keras_bertfam.tokenizers.merging import are_in_order, merged_words, once_traced
 from keras_bertfam.tokenizers.steps import clean_texts
 from keras_bertfam.tokenizers.text_tokenizer import TextTokenizer, rows_of_ids
 from keras_bertfam.tokenizers.texts import to_utf8
@@ -65,6 +65,7 @@ class GPTTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
 
     def set_vocabulary_and_merges(self, vocabulary: Any, merges: Any) -> None:
         super().set_vocabulary_and_merges(vocabulary, merges)
+        self.merges_in_order = self.vocabulary is not None and are_in_order(self.merges)
         self._rows = once_traced(self, self._split)
 
     def clean_texts(self, texts: TFTensor) -> TFTensor:

@@ -9,8 +9,18 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam import tasks
-from keras_bertfam.export import export_saved_model, saved_model
-from keras_bertfam.layers import train_byte_pair, train_sentence_piece
+from keras_bertfam.export import (
+    export_saved_model,
+    generation_signatures,
+    saved_model,
+)
+from keras_bertfam.layers import (
+    train_byte_pair,
+    train_sentence_piece,
+    train_word_piece,
+)
+from keras_bertfam.tasks.generation import writing
+from keras_bertfam.tokenizers.training import SENTENCE_PIECE, WORD_PIECE
 from tests.export.test_task_signatures import ask
 from tests.tiny_text_to_text import make
 
@@ -108,6 +118,77 @@ def test_what_a_task_does_unless_told(causal, seq2seq, family, more, tmp_path):
     # The forced tokens are there.
     (row,) = model.generate([[7]])
     assert row[row[0] == 7] == 11 and row[-1] in (8, 9)
+
+
+# What tokenizers of `transformers` put before a text, by whose vocabulary it is.
+STARTS = {
+    "bert": "[CLS]",
+    "mpnet": "<s>",
+    "roberta": "<s>",
+    "bart": "<s>",
+    "modernbert": "[CLS]",
+    "deberta": "[CLS]",
+    "eurobert": "<|begin_of_text|>",
+    "mmbert": "<bos>",
+    "gpt": None,
+    "gpt2": None,
+    "albert": "[CLS]",
+    "xlm-roberta": "<s>",
+    "camembert": "<s>",
+    "deberta-v2": "[CLS]",
+    "t5": None,
+}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "bert",
+        "gpt2",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("eurobert", "t5")),
+        *(
+            pytest.param(kind, marks=pytest.mark.slow("release"))
+            for kind in sorted({*STARTS} - {"bert", "gpt2", "eurobert", "t5"})
+        ),
+    ],
+)
+def test_a_prompt_begins_alike_wherever_it_is_read(kind, documents, monkeypatch):
+    if kind in WORD_PIECE:
+        tokenizer = train_word_piece(documents, 60, family=kind)
+    elif kind in SENTENCE_PIECE:
+        tokenizer = train_sentence_piece(documents, 40, family=kind)
+    else:
+        size = 60 if kind == "gpt" else 300
+        tokenizer = train_byte_pair(documents, size, family=kind)
+    start = STARTS[kind] and tokenizer.token_to_id(STARTS[kind])
+    size, long = tokenizer.vocabulary_size(), " ".join(WORDS)
+    preprocessor = tasks.CausalLMPreprocessor(tokenizer, sequence_length=32)
+    backbone = make("GPT2", vocabulary_size=size, max_sequence_length=32)
+    model = tasks.CausalLM(backbone, preprocessor)
+    expected = [
+        [*([] if start is None else [start]), *np.asarray(tokenizer(text)).tolist()]
+        for text in PROMPTS
+    ]
+
+    def echo(task, rows, *_):
+        assert rows == expected
+        return [[(row, 0.0)] for row in rows], None
+
+    monkeypatch.setattr(writing, "write_by_default", echo)
+    assert [text.lstrip() for text in model.generate(PROMPTS)] == PROMPTS
+    laid = preprocessor.generate_preprocess(PROMPTS)
+    assert rows_of(laid) == expected
+    monkeypatch.setattr(
+        generation_signatures, "_writer", lambda *_, **__: lambda begun, *_: begun
+    )
+    signatures = generation_signatures.serving_signatures(
+        model, preprocessor, settings=None
+    )
+    served = signatures["serving_default"].function
+    *rows, cut = served(tf.constant([*PROMPTS, long])).to_list()
+    assert rows == expected
+    tail = np.asarray(tokenizer(long)).tolist()[-31 + (start is not None) :]
+    assert cut == [*expected[0][: start is not None], *tail]
 
 
 @pytest.mark.slow

@@ -272,6 +272,22 @@ def test_bad_inputs():
         make(dtype="mixed_bfloat16")({"token_ids": np.array([[1.0]])})
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "family", [*tiny_families.ENCODERS, *tiny_families.CAUSAL, "Bart"]
+)
+def test_positions_that_are_not_there(family):
+    """Some backends would compute NaN, others take the last one."""
+    backbone = tiny_families.backbone_of(family, num_layers=1)
+    for side in ("encoder_", "decoder_") if family == "Bart" else ("",):
+        for wrong in (12, -1):
+            places = np.full_like(tiny_families.IDS, wrong)
+            inputs = {**tiny_families.inputs_of(family), f"{side}position_ids": places}
+            message = f"`{side}position_ids` must be in .0, max_sequence_length=12"
+            with pytest.raises(ValueError, match=message):
+                backbone(inputs)
+
+
 @pytest.mark.parametrize("missing", ["config.json", "model.weights.h5"])
 def test_missing_file_of_a_preset(missing, tmp_path):
     make().save_to_preset(str(tmp_path / "preset"))

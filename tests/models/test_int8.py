@@ -173,9 +173,9 @@ def test_what_export_refuses_before_it_begins(format, quantize, message, tmp_pat
     assert not [*tmp_path.iterdir()]
 
 
-def classifier(cls, **kwargs):
+def classifier(cls, num_languages=0, **kwargs):
     preprocessor = getattr(tasks, f"{cls}Preprocessor")(tiny.make_tokenizer())
-    backbone = tiny.make_backbone(activation="gelu")
+    backbone = tiny.make_backbone(activation="gelu", num_languages=num_languages)
     return getattr(tasks, cls)(backbone, preprocessor=preprocessor, **kwargs)
 
 
@@ -185,6 +185,21 @@ MODELS = {
     "tagger": lambda: classifier("TokenClassifier", num_classes=3),
     "embedder": lambda: classifier("TextEmbedder"),
 }
+
+
+@pytest.mark.parametrize(
+    ("cls", "texts"),
+    [
+        ("TextClassifier", ["a cat"]),
+        ("TokenClassifier", [["a", "cat"]]),
+        ("TextEmbedder", ["a cat"]),
+    ],
+)
+def test_rows_of_texts_have_no_language(cls, texts):
+    arguments = {} if cls == "TextEmbedder" else {"num_classes": 2}
+    model = classifier(cls, num_languages=2, **arguments)
+    (rows,) = int8.rows_of(model, texts, model.input_signature())
+    assert (rows["language_ids"] == np.full_like(rows["token_ids"], -1)).all()
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 from keras_bertfam import models, tasks
 from keras_bertfam.presets import CheckpointError
 from tests.compiled import compiled
+from tests.tiny_families import backbone_of
 
 numpy_files = pytest.importorskip("safetensors.numpy")
 
@@ -197,6 +198,27 @@ def test_backbones_and_classifiers_alone(tmp_path):
     np.testing.assert_allclose(logits, expected, atol=1e-4)
     model.export_to_transformers(tmp_path / "again")
     assert read(tmp_path / "again").keys() == {*body, *head}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("family", ["NeoBert", "EuroBert"])
+def test_a_file_without_its_output_table(family, tmp_path):
+    """Logits have a table of their own there, unless the config says otherwise."""
+    folder = str(tmp_path)
+    backbone = backbone_of(family, num_layers=1, tie_embeddings=False)
+    tasks.MaskedLM(backbone).export_to_transformers(folder)
+    tensors, output = read(tmp_path), backbone.record.transformers.output
+    assert not tasks.MaskedLM.from_preset(folder).backbone.tie_embeddings
+    config = json.loads((tmp_path / "config.json").read_text())
+    del tensors[output]
+    numpy_files.save_file(tensors, tmp_path / "model.safetensors")
+    config.pop("tie_word_embeddings", None)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=f"lacks '{output}', which"):
+        tasks.MaskedLM.from_preset(folder)
+    config["tie_word_embeddings"] = True
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert tasks.MaskedLM.from_preset(folder).backbone.tie_embeddings
 
 
 def test_an_output_table_that_no_head_reads_is_not_trained():

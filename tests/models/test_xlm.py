@@ -12,6 +12,7 @@ from keras_bertfam.layers import BertTokenizer, mark_languages
 from keras_bertfam.presets.checkpoints.source import CheckpointError
 from keras_bertfam.presets.families.xlm import as_bert, as_xlm
 from keras_bertfam.presets.tokenizer_presets import load_tokenizer
+from tests.every_task import make, rows_of
 from tests.from_transformers import max_difference, randomize
 
 SIZES = {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 64}
@@ -135,6 +136,22 @@ def test_languages():
     plain = models.BertBackbone(50, **SIZES)
     with pytest.raises(ValueError, match="`language_ids` must be left out"):
         plain({"token_ids": ids, "language_ids": languages})
+
+
+# Those that call the embeddings in ways of their own, and one of each other kind.
+OBJECTIVES = ("MaskedLMSentencePair", "MaskedPermutedLM", "ReplacedTokenDetection")
+OBJECTIVES += ("CausalLM", "TextClassifier")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("task", OBJECTIVES)
+def test_training_without_languages_warns(task):
+    """Else nothing would train their vectors, and nobody would know."""
+    model = make(task, "bert", backbone={"num_languages": 2})
+    x, _, _ = keras.utils.unpack_x_y_sample_weight(rows_of(task, model))
+    model(x, training=False)
+    with pytest.warns(UserWarning, match="no `language_ids`, so nothing trains"):
+        model(x, training=True)
 
 
 @pytest.mark.slow

@@ -1,12 +1,14 @@
 """What users of Keras do around `fit()`."""
 
 import gc
+import warnings
 
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
+from keras_bertfam import optimizers
 from keras_bertfam.layers.heads.replaced_tokens import ReplacedTokenHead
 from keras_bertfam.optimizers import pretraining_optimizer
 from keras_bertfam.tasks import MaskedLMPreprocessor
@@ -24,6 +26,28 @@ def model():
 
 def weights_of(model):
     return [ops.convert_to_numpy(variable) for variable in model.variables]
+
+
+OPTIMIZERS = {
+    "published": {},
+    "accumulated": {"gradient_accumulation_steps": 2},
+    "Lamb": {"optimizer": optimizers.Lamb()},
+    "Adafactor": {"optimizer": optimizers.Adafactor()},
+    "of Keras": {"optimizer": "adam"},
+}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_a_task_is_saved_before_its_first_step(model, kind, tmp_path):
+    """Keras would warn of moments that the file lacks."""
+    model.compile(**OPTIMIZERS[kind])
+    assert not model.optimizer.built
+    model.save(tmp_path / "model.keras")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert not loaded.optimizer.built
 
 
 @pytest.mark.slow

@@ -1,3 +1,5 @@
+import random
+
 import keras
 import keras_hub
 import numpy as np
@@ -11,6 +13,7 @@ from keras_bertfam.tokenizers import (
     GPTTokenizer,
     RobertaTokenizer,
     merging,
+    train_byte_pair,
 )
 from keras_bertfam.tokenizers.gemma import BYTES
 from keras_bertfam.tokenizers.pipeline_ops import (
@@ -22,6 +25,7 @@ from keras_bertfam.tokenizers.pipeline_ops import (
     word_start_table,
 )
 from keras_bertfam.tokenizers.text_tokenizer import add_tokens
+from keras_bertfam.tokenizers.training import BYTE_PAIR
 from tests.tiny_masked_lm import SPECIALS
 
 SPECIALS_OF_ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -176,6 +180,25 @@ def test_eager_calls_run_the_graph_that_was_traced_once(monkeypatch):
         tokenizer.merges,
     )
     assert (expected[0][0], tokenizer(["at"]).to_list()) == (10, [[20]])
+
+
+@pytest.mark.parametrize("family", BYTE_PAIR)
+def test_all_places_of_a_pair_are_merged_at_once(family, seed):
+    """A long text without spaces then takes steps as there are merges, not tokens."""
+    generator = random.Random(seed)
+    runs = ["".join(generator.choices("aab", k=200)) for _ in range(20)]
+    documents = tf.data.Dataset.from_tensor_slices(runs)
+    tokenizer = train_byte_pair(documents, 320, family=family)
+    assert tokenizer.merges_in_order
+    if family in ("gpt2", "gpt"):
+        found = tokenizer(runs).to_list()
+        merges = [*tokenizer.merges]
+        tokenizer.set_vocabulary_and_merges(dict(tokenizer.vocabulary), merges)
+        tokenizer.merges_in_order = False
+        assert tokenizer(runs).to_list() == found
+    merges = [*reversed(tokenizer.merges)]
+    tokenizer.set_vocabulary_and_merges(dict(tokenizer.vocabulary), merges)
+    assert not tokenizer.merges_in_order
 
 
 def test_word_starts_of_a_published_vocabulary(data_dir):

@@ -1,5 +1,6 @@
 """Input embeddings of an encoder: tokens, positions, segments and languages."""
 
+import warnings
 from typing import Any, Self
 
 import keras
@@ -158,7 +159,8 @@ class EncoderEmbedding(keras.layers.Layer):
         padding_mask: bool tensor of shape `(batch, length)`, false for padding, or
             `None`. Encoders whose config has `disentangled` embed padding as zeros.
         language_ids: int tensor of shape `(batch, length)`, -1 for no language, as
-            it is for all if missing.
+            it is for all if missing. Training warns if it is missing, since nothing
+            would train the vectors of languages.
 
     Returns:
         Float tensor of shape `(batch, length, hidden_dim)`.
@@ -278,6 +280,14 @@ class EncoderEmbedding(keras.layers.Layer):
             x = x + self._segments(segment_ids)
         if self.language_table is not None and language_ids is not None:
             x = x + _rows_of(self.language_table, language_ids, self.compute_dtype)
+        elif self.language_table is not None and training:
+            warnings.warn(
+                "The batch has no `language_ids`, so nothing trains the vectors of "
+                f"num_languages={self.config.num_languages} languages. "
+                "`MaskedLMPreprocessor(languages=...)` gives them. A backbone with "
+                "num_languages=0 has no such vectors.",
+                stacklevel=2,
+            )
         x = perturbed(self, x)
         if self.norm is not None:
             x = self.norm(x)

@@ -320,18 +320,36 @@ def _weight_maps(source):
 
 
 def _output_table(source, report):
-    """Read whether the token table computes the logits, as an argument."""
-    output = _table(source).output
+    """Read whether the token table computes the logits, as an argument.
+
+    Raises:
+        CheckpointError: for a language model without a table that it must have.
+    """
+    table, output = _table(source), _table(source).output
     if output is None:
         return {}
-    told = source.config.get("tie_word_embeddings", True)
-    tied = output not in report.unequal and (told or output not in source.tensors)
-    if tied and told is False and _table(source).ties:
+    told, lacks = source.config.get("tie_word_embeddings"), output not in source.tensors
+    tied = output not in report.unequal and (told is not False or lacks)
+    if lacks and not told and not table.ties and _predicts_tokens(source):
+        raise CheckpointError(
+            f"The checkpoint {os.fspath(source.path)!r} lacks {output!r}, which "
+            "computes the logits unless its config has tie_word_embeddings=True."
+        )
+    if tied and told is False and table.ties:
         report.notes.append(
             f"In spite of tie_word_embeddings=False, the token table computes the "
             f"logits, as there is no {output!r}."
         )
     return {"tie_embeddings": tied}
+
+
+def _predicts_tokens(source):
+    """Tell whether a checkpoint has a head that predicts masked tokens."""
+    table, ending = _table(source), "ForMaskedLM"
+    name = f"{table.title}{table.endings.get(ending, ending)}"
+    head = [n for weight in table.heads["masked_lm"] for n in weight.theirs]
+    said = source.config.get("architectures") or ()
+    return name in said or not source.tensors.keys().isdisjoint(head)
 
 
 def _fill(owner, weights, backbone, report, prefix="", label=""):

@@ -58,9 +58,8 @@ _PAIRS = Transform(_from_pairs, _to_pairs, takes_heads=True)
 def with_inner_width(config: dict[str, Any]) -> dict[str, Any]:
     """Rewrite a config with the inner width that its `intermediate_size` stands for.
 
-    The inner width is two thirds of this size, rounded up to a multiple of 8. The
-    config's `tie_word_embeddings` becomes false, since logits always have a table of
-    their own.
+    The inner width is two thirds of this size, rounded up to a multiple of 8. Logits
+    have a table of their own, unless the config says that there is one table.
 
     Raises:
         ValueError: for a size that isn't a positive int.

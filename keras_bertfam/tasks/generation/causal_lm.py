@@ -110,6 +110,10 @@ class CausalLM(LanguageModel):
     ) -> Any:
         """Continue texts.
 
+        Strings get the tokenizer's start token, as prompts do in training, unless it
+        ends texts, too, as GPT-2's does; ids are read as they are. Rows of a stream,
+        the default of training, have no start token, those of `packing="best_fit"` do.
+
         Keys and values of tokens that were read are kept. The loop over the tokens is
         compiled, anew for each `max_length`, number of texts, sampler and settings. A
         prompt's text doesn't depend on the other prompts, except through random
@@ -139,7 +143,7 @@ class CausalLM(LanguageModel):
             they ask for scores, the result is a tuple of texts and scores.
 
         Raises:
-            ValueError: for an empty prompt, a prompt that leaves no room, a
+            ValueError: for a prompt without tokens, a prompt that leaves no room, a
                 `max_length` beyond the positions or the settings' `max_tokens`, strings
                 without a preprocessor, settings that the sampler can't follow, or a
                 backbone without `empty_cache`.

@@ -145,6 +145,12 @@ class CausalLMPreprocessor(PackingPreprocessor):
         return pair_batches(self, pairs, self._answered, **chosen)
 
     @property
+    def prompt_start_ids(self) -> list[int]:
+        """list of ints: the ids before a prompt, one or none."""
+        start = text_start_id(self.tokenizer)
+        return [] if start is None else [start]
+
+    @property
     def _pad(self):
         return self.tokenizer.pad_token_id
 
@@ -220,8 +226,7 @@ class CausalLMPreprocessor(PackingPreprocessor):
                 their beginning. `None` for any number.
         """
         tokens = tokenize(self.tokenizer, texts)
-        start = text_start_id(self.tokenizer)
-        specials = [] if start is None else [start]
+        specials = self.prompt_start_ids
         if room is not None:
             lengths = tokens.row_lengths()
             room -= len(specials)
@@ -231,7 +236,7 @@ class CausalLMPreprocessor(PackingPreprocessor):
                 tokens.row_starts(), lengths
             )
             tokens = ragged.keep_in_rows(tokens, place >= over)
-        if start is None and self.tokenizer.start_token_id is not None:
+        if not specials and self.tokenizer.start_token_id is not None:
             empty = tokens.row_lengths() == 0
             count = tf.reduce_sum(tf.cast(empty, tf.int32))
             first = tf.fill([count], self.tokenizer.start_token_id)

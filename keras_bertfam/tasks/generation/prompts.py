@@ -178,8 +178,18 @@ def _is_text(x):
     return isinstance(x, str | bytes) or of_strings
 
 
+def prompt_start_ids(preprocessor: Any) -> list[int]:
+    """Give the ids before the tokens of a prompt that a task continues.
+
+    They are the start token for a `CausalLM`, as in the rows that
+    `CausalLMPreprocessor` makes of prompts, unless it ends texts, too, as GPT-2's does.
+    A `RecurrentLM` has none, whose rows go on from one text to the next.
+    """
+    return [*getattr(preprocessor, "prompt_start_ids", ())]
+
+
 def token_rows(
-    task: Model, inputs: Any, specials: bool = False
+    task: Model, inputs: Any, specials: bool = False, start: Sequence[int] = ()
 ) -> tuple[list[list[int]], bool]:
     """Turn prompts into lists of ids, and tell whether they were strings.
 
@@ -191,6 +201,7 @@ def token_rows(
         specials: bool. Whether strings are inputs of an encoder: they get the
             tokenizer's start and end tokens, and mask tokens in them stay single
             tokens.
+        start: ids before the tokens of strings, without `specials`.
 
     Raises:
         ValueError: for strings without a preprocessor.
@@ -222,9 +233,10 @@ def token_rows(
         )
     tokenizer = task.preprocessor.tokenizer
     if not specials:
-        return [np.asarray(tokenizer(text)).tolist() for text in texts], True
-    start, end = special_ids(tokenizer)
-    return [[*start, *_with_masks(tokenizer, text), *end] for text in texts], True
+        rows = (np.asarray(tokenizer(text)).tolist() for text in texts)
+        return [[*start, *row] for row in rows], True
+    first, end = special_ids(tokenizer)
+    return [[*first, *_with_masks(tokenizer, text), *end] for text in texts], True
 
 
 def _with_masks(tokenizer, text):

@@ -29,6 +29,7 @@ from keras_bertfam.tasks.generation.prompts import (
     check_max_length,
     check_rows,
     padded_width,
+    prompt_start_ids,
     stop_ids,
     stop_table,
     token_rows,
@@ -99,13 +100,14 @@ def continue_texts(
     """Continue texts; see `CausalLM.generate`."""
     checked_decoder(task.backbone)  # or an error before anything is compiled
     inputs = as_prompts(inputs)
-    rows, strings = token_rows(task, inputs)
+    start = prompt_start_ids(task.preprocessor)
+    rows, strings = token_rows(task, inputs, start=start)
     stop = stop_ids(task, stop_token_ids)
     found, chosen = write_by_default(
         task, rows, {}, max_length, sampler, stop, settings
     )
     single = isinstance(inputs, str)
-    return as_answer(task, found, stop, chosen, single, strings)
+    return as_answer(task, found, stop, chosen, single, strings, specials=bool(start))
 
 
 def write_by_default(

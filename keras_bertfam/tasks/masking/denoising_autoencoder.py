@@ -33,7 +33,8 @@ class DenoisingAutoencoder(PretrainingTask):
 
     Args:
         backbone: `keras_bertfam.models.EncoderBackbone` that isn't causal but can be
-            made so: not a DeBERTa, and without gates of heads.
+            made so: not a DeBERTa, without gates of heads, and with keys for each head,
+            which EuroBERT lacks.
         preprocessor: `DenoisingAutoencoderPreprocessor`, or `None` for batches that
             are preprocessed already.
         pooling: `"cls"`, the first token's state, or `"mean"` of the states of all

@@ -160,9 +160,9 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             that are masked already.
         generator: `None` to make one by the arguments below; or an `EncoderBackbone`,
             or a `MaskedLM` whose head is used, too. A given generator has its own
-            embeddings: pass `tie="none"`. `from_preset` of a local folder takes the
-            generator that DeBERTaV3's release has beside the discriminator, unless
-            arguments ask for another one.
+            embeddings and size: pass `tie="none"`, and neither of the next two.
+            `from_preset` of a local folder takes the generator that DeBERTaV3's release
+            has beside the discriminator, unless arguments ask for another one.
         generator_size: float in (0, 1]. Width of the generator as a share of the
             discriminator's. Defaults to the share of the published size that is nearest
             in width: 1/4 (small and large) or 1/3 (base).
@@ -328,9 +328,16 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
                 f"disallow_correct={disallow_correct}, "
                 f"train_generator={train_generator}."
             )
-        if generator_size is None:
+        shape = {"generator_size": generator_size, "generator_depth": generator_depth}
+        given = [name for name, value in shape.items() if value is not None]
+        if generator is not None and given:
+            raise ValueError(
+                f"`{given[0]}` must be `None` with a `generator`, which has a size of "
+                f"its own. Received: {shape[given[0]]}."
+            )
+        if generator is None and generator_size is None:
             generator_size = said["generator_size"]
-        if generator_depth is None:
+        if generator is None and generator_depth is None:
             generator_depth = 1.0 if tie == "all" else said.get("generator_depth", 1.0)
         if discriminator_weight is None:
             usual = self._variant.weight
@@ -362,7 +369,7 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             self._check_generator(generator)
         else:
             tied = tie if sharing == "full" else "none"
-            sizes = self.generator_size, tied, self.generator_depth
+            sizes: Any = self.generator_size, tied, self.generator_depth
             generator = make_generator(backbone, *sizes)
         queries = getattr(generator, "position_queries", None)
         if isinstance(generator, (MaskedLM, SpanBoundaryLM)):
@@ -612,14 +619,20 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        generator = keras.saving.deserialize_keras_object(config["generator"])
-        return super().from_config({**config, "generator": generator})
+        return super().from_config(_with_generator(config))
 
     @classmethod
     def _config_from(cls, preset, backbone):
-        config = super()._config_from(preset, backbone)
-        generator = keras.saving.deserialize_keras_object(config.get("generator"))
-        return {**config, "generator": generator}
+        return _with_generator(super()._config_from(preset, backbone))
+
+
+def _with_generator(config):
+    """Make the generator of a saved config, if it was given."""
+    generator = keras.saving.deserialize_keras_object(config.get("generator"))
+    config = {**config, "generator": generator}
+    if generator is not None:  # older files say sizes that had no effect
+        config |= {"generator_size": None, "generator_depth": None}
+    return config
 
 
 def first_tokens(inputs: dict[str, Tensor], positions: Tensor | None) -> Tensor:

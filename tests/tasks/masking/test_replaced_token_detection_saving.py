@@ -52,6 +52,19 @@ def test_round_trips(tie, tmp_path):
         )
 
 
+def test_a_given_generator_has_a_size_of_its_own():
+    generator = tiny.make_backbone(hidden_dim=6)
+    model = tiny.make_model(generator=generator, tie="none")
+    config = {**model.get_config(), "preprocessor": None}
+    sizes = {"generator_size": 0.5, "generator_depth": 1.0}
+    assert config.keys() >= sizes.keys() and not any(map(config.get, sizes))
+    older = {**config, **sizes}  # as files said that had no effect
+    assert ReplacedTokenDetection.from_config(older).generator.hidden_dim == 6
+    for name, size in sizes.items():
+        with pytest.raises(ValueError, match=f"`{name}` must be `None` .*: {size}"):
+            tiny.make_model(generator=generator, tie="none", **{name: size})
+
+
 @pytest.mark.slow
 def test_a_given_generator_is_saved_with_the_task(tmp_path):
     generator = tiny.make_backbone(hidden_dim=6, num_layers=2)

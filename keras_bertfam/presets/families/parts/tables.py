@@ -63,7 +63,8 @@ class TransformersTable:
         styles: dict from a key of a config to a dict from its values to names of styles
             of heads. The first value stands for a config without the key.
         ties: whether `transformers` ties the logits to the token table if a file has no
-            output table. If not, a tied table is written twice.
+            output table. If not, a tied table is written twice, and a language model's
+            file must have both, unless its config says that there is one.
         other_layouts: names of further layouts in a `tokenizer.json` of `transformers`,
             besides that of the rows that models were trained with.
         left_out: dict from roles of heads to sentences, for warnings. `transformers`
