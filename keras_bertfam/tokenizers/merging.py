@@ -65,10 +65,23 @@ def _merge(tokenizer, letters):
     order = tf.argsort(lengths, direction="DESCENDING")
     count = tf.size(order)
 
+    def merge_group(words, longest):
+        def one_place():
+            return _merge_at_once(tokenizer, words, False)
+
+        if not getattr(tokenizer, "merges_in_order", False):
+            return one_place()
+        # Steps over one place are cheaper; those over all places are much fewer.
+        return tf.cond(
+            longest > _LONGEST_REMEMBERED,
+            lambda: _merge_at_once(tokenizer, words, True),
+            one_place,
+        )
+
     def merge_some(start, done):
         longest = tf.cast(lengths[order[start]], tf.int32)
         some = order[start : start + tf.maximum(_AT_ONCE // (longest + 2), 1)]
-        merged = _merge_at_once(tokenizer, tf.gather(letters, some))
+        merged = merge_group(tf.gather(letters, some), longest)
         done = tf.tensor_scatter_nd_update(done, some[:, None], merged)
         return start + tf.size(some), done
 
@@ -78,7 +91,7 @@ def _merge(tokenizer, letters):
     return done
 
 
-def _merge_at_once(tokenizer, letters):
+def _merge_at_once(tokenizer, letters, all_places):
     """Merge the pair of the lowest rank in each word, until no pair is left.
 
     Each step merges one pair of each word, and sets words without a pair aside. With
@@ -88,11 +101,11 @@ def _merge_at_once(tokenizer, letters):
         lo w                  low
         low                   is done
 
-    Where merges are in order, a step merges all places of a word's pair.
-
     Args:
         tokenizer: a `keras_hub.tokenizers.BytePairTokenizer`.
         letters: ragged string tensor of shape `(n, None)`.
+        all_places: bool. Whether a step merges all places of a word's pair, which gives
+            the same where merges are in order.
 
     Returns:
         String tensor of shape `(n,)`: tokens with spaces between them.
@@ -115,7 +128,7 @@ def _merge_at_once(tokenizer, letters):
             tf.strings.regex_replace(joined, " +$", ""),
         )
         first, second, rank = (ragged.keep(x, mergeable) for x in (first, second, rank))
-        if getattr(tokenizer, "merges_in_order", False):
+        if all_places:
             joins = _apart(rank == tf.reduce_min(rank, 1)[:, None])
             tokens = tf.where(joins, tf.strings.join([first, second]), first)
             gone = tf.pad(joins, [[0, 0], [1, 0]])[:, :-1]

@@ -111,8 +111,7 @@ class CausalLM(LanguageModel):
         """Continue texts.
 
         Strings get the tokenizer's start token, as prompts do in training, unless it
-        ends texts, too, as GPT-2's does; ids are read as they are. Rows of a stream,
-        the default of training, have no start token, those of `packing="best_fit"` do.
+        ends texts, too, as GPT-2's does; ids are read as they are.
 
         Keys and values of tokens that were read are kept. The loop over the tokens is
         compiled, anew for each `max_length`, number of texts, sampler and settings. A

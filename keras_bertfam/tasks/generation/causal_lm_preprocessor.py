@@ -31,11 +31,13 @@ from keras_bertfam.types import Config, TFRagged, TFTensor, Tokenizer
 class CausalLMPreprocessor(PackingPreprocessor):
     """Makes rows of text and their next tokens, for `CausalLM`, and encodes prompts.
 
-    By default documents form one stream, each followed by the end token, and the stream
-    is cut into full rows. With `packing="best_fit"` each document is a sequence of its
-    own between start and end token; it is cut if it is longer than a row, and rows hold
-    as many sequences as fit. Called on strings, the preprocessor makes one row for
-    each.
+    With `packing="stream"` documents form one stream, each followed by the end token,
+    and the stream is cut into full rows. With `packing="best_fit"` each document is a
+    sequence of its own between start and end token; it is cut if it is longer than a
+    row, and rows hold as many sequences as fit. The default is `"stream"` for
+    tokenizers without a start token of their own, such as GPT-2's and T5's, and
+    `"best_fit"` for others, so that texts and prompts begin alike. Called on strings,
+    the preprocessor makes one row for each.
 
     `dataset` also takes prompts with answers in place of documents: the result of
     `datasets.mixture`, or a tuple of two lists. A row has one pair, of which only the
@@ -103,6 +105,7 @@ class CausalLMPreprocessor(PackingPreprocessor):
             start_token_id=self.tokenizer.start_token_id,
             end_token_id=self.tokenizer.end_token_id,
             sequence_ids=self.sequence_ids,
+            packing="best_fit" if self.prompt_start_ids else "stream",
         )
 
     def example(

@@ -133,6 +133,8 @@ class StreamRows(PackedRows):
         end_token_id: int or `None`. The id that ends each row of `PackedRows`, and each
             document of the stream.
         sequence_ids: see `PackedRows`.
+        packing: `"stream"` or one of `PackedRows`: the packing if the options name
+            none.
     """
 
     packings: ClassVar[tuple[str, ...]] = ("stream", *PackedRows.packings)
@@ -144,13 +146,14 @@ class StreamRows(PackedRows):
         start_token_id: int | None = None,
         end_token_id: int | None = None,
         sequence_ids: bool = False,
+        packing: str = "stream",
     ) -> None:
         super().__init__(
             tokenizer,
             sequence_length,
             start_token_id,
             end_token_id,
-            packing="stream",
+            packing=packing,
             sequence_ids=sequence_ids,
         )
 
