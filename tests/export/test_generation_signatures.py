@@ -176,6 +176,8 @@ def test_a_prompt_begins_alike_wherever_it_is_read(kind, documents, monkeypatch)
 
     monkeypatch.setattr(writing, "write_by_default", echo)
     assert [text.lstrip() for text in model.generate(PROMPTS)] == PROMPTS
+    rows, *_ = next(iter(preprocessor.dataset(documents, 2, training=False)))
+    assert start is None or {*np.asarray(rows["token_ids"])[:, 0].tolist()} == {start}
     laid = preprocessor.generate_preprocess(PROMPTS)
     assert rows_of(laid) == expected
     monkeypatch.setattr(

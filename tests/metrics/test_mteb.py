@@ -29,10 +29,19 @@ def test_texts_and_batches_of_them(model, monkeypatch):
     facts = dict.fromkeys(("task_metadata", "hf_split", "hf_subset", "prompt_type"))
     encoder.encode(batches, batch_size=2, **facts)
     assert predicted == texts
+    model.prompts = {"query": "a ", "passage": "b b "}
+    for role, before in (("query", "a "), ("document", "b b "), (None, "")):
+        predicted.clear()
+        encoder.encode(batches, **{**facts, "prompt_type": role})
+        assert predicted == [before + text for text in texts]
+    assert MtebEncoder(model, "me/tiny").revision != encoder.revision
+    model.prompts = {}
     assert encoder.encode([]).shape == (0, 16)
     same = MtebEncoder(model, "me/tiny").revision
     model.weights[0].assign(model.weights[0] + 1)
     assert same == encoder.revision != MtebEncoder(model, "me/tiny").revision
+    narrow = TextEmbedder(model.backbone, model.preprocessor, projection_dim=4)
+    assert MtebEncoder(narrow, "me/tiny").encode([]).shape == (0, 4)
     with pytest.raises(ValueError, match="`model` must have a preprocessor"):
         MtebEncoder(TextEmbedder(model.backbone), "me/tiny")
 

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from keras_bertfam import tasks
-from keras_bertfam.retrieval import Index, SearchData, evaluate_search
+from keras_bertfam.retrieval import (
+    Index,
+    SearchData,
+    evaluate_search,
+    mine_negatives,
+)
 from tests import tiny_fine_tuning as tiny
 
 pytest.importorskip("ir_measures")
@@ -34,7 +39,8 @@ def test_measures_by_hand():
     assert found["RR"] == pytest.approx((1 / 2 + 1) / 2)  # a query isn't its own answer
     assert found["R@2"] == pytest.approx((1 / 2 + 1) / 2)
     assert found["AP"] == pytest.approx(((1 / 2 + 2 / 4) / 2 + 1) / 2)
-    assert evaluate_search(DATA, fixed, k=1, measures=["R@2"])["R@2"] == 0
+    # That it is found doesn't take the place of another passage.
+    assert evaluate_search(DATA, fixed, k=1, measures=["R@2"])["R@2"] == 0.5
     # A query for which nothing is found counts as well.
     one = evaluate_search(DATA, lambda *args: [[("p1", 1.0)], []], measures=["P@1"])
     assert one["P@1"] == 0.5
@@ -85,6 +91,34 @@ def test_encoders_indices_and_cross_encoders():
     ranker = tasks.CrossEncoder(backbone, tasks.CrossEncoderPreprocessor(tokenizer, 16))
     again = evaluate_search(DATA, embedder, reranker=ranker, measures=["R@5"])
     assert again["R@5"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_passages_with_blank_parts_and_long_queries():
+    pytest.importorskip("faiss")
+    backbone = tiny.make_backbone(num_layers=1, initializer_range=1.0)
+    preprocessor = tasks.TextEmbedderPreprocessor(tiny.make_tokenizer(), 8)
+    embedder = tasks.TextEmbedder(backbone, preprocessor)
+    passages = {"1": ("a cat", " "), "2": ("", "a dog"), "3": "a dog", "4": (" ", "")}
+    passages |= {"5": "the cat sat"}
+    queries = {"a": "the cat " * 9, "b": "a dog"}
+    data = SearchData(passages, queries, {"a": {"1": 1, "5": 1}, "b": {"2": 1, "3": 1}})
+    with pytest.raises(ValueError, match="must fit into rows of 8 tokens"):
+        evaluate_search(data, embedder)
+    found = evaluate_search(data, embedder, measures=["R@5"], too_long="cut")
+    assert found["R@5"] == 1
+    index = Index.build(["a cat", "a dog", "the cat sat"], embedder)
+    asked = ([queries["a"], "a dog"], ["the cat sat", "a dog"])
+    with pytest.raises(ValueError, match="must fit into rows of 8 tokens"):
+        mine_negatives(index, *asked)
+    mined = mine_negatives(index, *asked, too_long="cut")
+    assert mined[0] == asked[0]
+    for name in ("passages", "queries"):
+        ids = {"passages": {"1": "a"}, "queries": {"q": "b"}}
+        ids[name] = {1: "a"}
+        with pytest.raises(ValueError, match=f"`{name}` must have strings as ids"):
+            SearchData(**ids, relevance={})
 
 
 def write(folder, qrels="query-id\tcorpus-id\tscore\nq1\tp1\t2\nq2\tp1\t0\n", **files):

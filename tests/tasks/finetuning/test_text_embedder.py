@@ -317,12 +317,57 @@ def test_prompts_by_role():
     model = make(prompts={"query": "cat ", "passage": "dog "})
     x = (["a mat"], ["the cat"], ["the mat"])
     rows = next(iter(model._batched(model._rows(x), 1)))[0]["token_ids"]
-    expected = model.preprocessor(
+    expected = make().preprocessor(
         (["cat a mat"], ["dog the cat"], ["dog the mat"]), None
     )
     np.testing.assert_array_equal(rows, expected["token_ids"])
-    rows = model._rows(x[:2], [0.5]).get_single_element()[0]
-    assert [text.numpy() for text in rows] == [b"a mat", b"the cat"]
+    # Neither similarities nor single texts have roles.
+    plain = model.preprocessor(x[:2], [0.5])[0]["token_ids"]
+    for row, text in zip(plain[0], ("a mat", "the cat"), strict=True):
+        np.testing.assert_array_equal(row, model.preprocessor([text])["token_ids"][0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", [None, MarginError(), ScoreDistillation()])
+def test_prompts_come_before_texts_wherever_they_are_given(loss):
+    """Lists, batches of a dataset, and what the preprocessor is called on."""
+    given = {} if loss is None else {"loss": loss}
+    model = make(prompts={"query": "cat ", "document": "dog "})
+    tiny.compiled(model, **given)
+    x = (["a mat", "sat"], ["the cat", "mat"], ["the mat", "a mat"])
+    y = None if loss is None else np.ones((2, 2), "float32")
+    rows = [
+        next(iter(model._batched(model._rows(x, y), 2))),
+        model.preprocess_samples(tuple(map(tf.constant, x)), y),
+        model.preprocessor(x, y),
+    ]
+    before = [f"cat {q}" for q in x[0]], *([f"dog {p}" for p in c] for c in x[1:])
+    expected = np.asarray(make().preprocessor(before, None)["token_ids"])
+    for row in rows:
+        found = row if isinstance(row, dict) else row[0]
+        # Texts of a tuple may share a row.
+        for one, other in zip(np.asarray(found["token_ids"]), expected, strict=True):
+            np.testing.assert_array_equal(one[one > 0], other[other > 0])
+
+
+@pytest.mark.any_backend
+def test_equal_texts_are_known_behind_their_prompts():
+    model = make(prompts={"query": "cat ", "passage": "dog "})
+    rows = model._rows((["a mat", "sat"], ["the cat", "a mat"]))
+    _, ids, *_ = next(iter(model._batched(rows, 2)))
+    (first, _), (_, last) = np.asarray(ids)
+    assert first == last
+
+
+@pytest.mark.slow
+def test_maxima_of_packed_rows_are_finite():
+    preprocessor = TextEmbedderPreprocessor(tiny.make_tokenizer(), 8, packed=True)
+    backbone = tiny.make_backbone(num_layers=1)
+    model = TextEmbedder(backbone, preprocessor, pooling="max", normalize=False)
+    tiny.compiled(model, loss=MarginError())
+    x = (["a mat", "sat", "a"], ["the cat", "mat", "a"], ["the mat", "a mat", "cat"])
+    history = model.fit(x, np.ones((3, 2)), batch_size=8, verbose=0).history
+    assert np.isfinite(history["loss"][0])
 
 
 @pytest.mark.slow

@@ -114,8 +114,11 @@ def test_what_is_refused(search):
         PassageSearch(retriever, small, stale="allow")
     wide = Index(6, encoder=retriever)
     wide.add(np.ones((1, 6)), ["a cat"])
-    with pytest.raises(ValueError, match="of the same 12 passages. Received: one of 1"):
-        search.adopt(wide, None, 1)
+    others = Index(6, encoder=retriever)
+    others.add(np.ones((12, 6)), [f"cat {number}" for number in range(12)])
+    for index, count in ((wide, 1), (others, 12)):
+        with pytest.raises(ValueError, match=f"same 12 passages, .*: one of {count},"):
+            search.adopt(index, None, 1)
     grown = PassageSearch(retriever, wide)
     wide.add(np.zeros((1, 6)), ["a dog"])
     with pytest.raises(
