@@ -95,6 +95,7 @@ def same(one, two):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_killed_in_a_phase_it_goes_on_to_the_same_weights(tmp_path):
     seen, record = rates(None)
     whole = run(callbacks=[record])

@@ -68,6 +68,7 @@ def test_normalised_vectors_have_length_one():
     np.testing.assert_allclose(np.linalg.norm(outputs(make()), axis=1), 1, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_projection_in_training_only(tmp_path):
     with pytest.raises(ValueError, match="`projection_dim` must be a width with"):
         make(projection_in_training_only=True)

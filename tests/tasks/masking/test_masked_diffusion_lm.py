@@ -135,6 +135,7 @@ def test_what_is_written_first_is_the_surest_token_by_the_model_alone():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_temperature_draws_from_the_probabilities():
     model = make(more_rows=3)  # than there are tokens
     ids = np.array([[2, 5, 4, 3]], "int32")
