@@ -379,10 +379,12 @@ class Index:
         """
         self._check_encoder("find")
         questions = as_questions(questions)
+        # An encoder of one's own needn't have the argument.
+        more = {} if too_long is None else {"too_long": too_long}
         found = []
         # Some at a time: sparse vectors are as wide as a vocabulary.
         for part in chunks_of(questions, batch_size * BATCHES_AT_ONCE):
-            vectors = self.encoder.encode(list(part), "query", batch_size, too_long)
+            vectors = self.encoder.encode(list(part), "query", batch_size, **more)
             found += [
                 [
                     Found(float(score), int(number), self.passages[number])

@@ -138,11 +138,12 @@ def mine_negatives(
 def _scores(encoder, queries, passages, batch_size, too_long):
     """Score the passages that answer."""
     scores = []
+    more = {} if too_long is None else {"too_long": too_long}
     pairs = zip(queries, passages, strict=True)
     # Some at a time: sparse vectors are as wide as a vocabulary.
     for part in chunks_of(pairs, batch_size * BATCHES_AT_ONCE):
         asked, right = zip(*part, strict=True)
-        ours = encoder.encode(list(asked), "query", batch_size, too_long)
+        ours = encoder.encode(list(asked), "query", batch_size, **more)
         theirs = encoder.encode(list(right), "passage", batch_size)
         if has_token_vectors(encoder):
             each = zip(ours, theirs, strict=True)

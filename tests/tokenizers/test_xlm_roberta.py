@@ -96,7 +96,7 @@ def test_pieces_in_another_order(kind, tokenizer, tmp_path):
     content["model"]["unk_id"] -= 1
     content["added_tokens"] = []
     path.write_text(json.dumps(content), "utf-8")
-    with pytest.raises(ValueError, match="must be in the order of"):
+    with pytest.raises(ValueError, match="must be in the order that"):
         load_given_tokenizer(path.parent, kind)
 
 

@@ -127,6 +127,7 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
             lambda texts: self.tokenize(texts).row_lengths()
         )
 
+    @checked
     def expect(
         self,
         similarities: bool,
