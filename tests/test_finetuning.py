@@ -175,6 +175,7 @@ def test_an_output_that_would_replace_the_preset(tmp_path):
         with pytest.raises(ValueError, match="`output` must be another folder than"):
             check_finetuning(str(preset), "sst2", None, str(output))
     check_finetuning(str(preset), "all-glue", None, str(tmp_path / "run"))
+    check_finetuning("hf://google/bert", "sst2", None, str(tmp_path))
     (tmp_path / "cola").mkdir()
     with pytest.raises(ValueError, match="`output` must be another folder than"):
         check_finetuning(str(tmp_path / "cola"), "all-glue", None, str(tmp_path))

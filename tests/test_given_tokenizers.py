@@ -84,8 +84,8 @@ def test_prepare_learns_a_kind_or_takes_a_tokenizer(files):
 @pytest.mark.parametrize(
     ("options", "exact", "near"),
     [
-        ([], True, 0.8),
-        (["--keep-duplicates"], False, None),
+        ([], True, "auto"),
+        (["--keep-duplicates"], False, "auto"),
         (["--near-duplicates", "0"], True, None),
         (["--keep-duplicates", "--near-duplicates", "0.5"], False, 0.5),
     ],

@@ -33,10 +33,9 @@ class PresetCheckpoint(keras.callbacks.Callback):
     complete, those before the last `keep_last` are deleted; presets of earlier runs in
     the same folder are deleted first. `folder/best` is the preset of the epoch with the
     best value of `monitor`. That value is in `folder/best.json`, so that a resumed run
-    replaces the preset only by a better one. A run that begins with fewer updates than
-    that preset has isn't its run, and replaces it. A kill at any moment leaves whole
-    presets, as with `save_to_preset`. Presets have no optimizer: use `BackupAndResume`
-    to resume a run.
+    replaces the preset only by a better one. A run that begins without any
+    updates replaces it. A kill at any moment leaves whole presets, as with
+    `save_to_preset`. Presets have no optimizer: use `BackupAndResume` to resume a run.
 
     Args:
         folder: path, which is made if it doesn't exist. Use one folder for each run.
@@ -205,8 +204,7 @@ class PresetCheckpoint(keras.callbacks.Callback):
             return None
         try:
             best = read_json(path, nan=True)
-            earlier = self._has_best or best["step"] <= (self._begin or 0)
-            same = earlier and best["monitor"] == self.monitor
+            same = best["monitor"] == self.monitor and (self._has_best or self._begin)
             return float(best["value"]) if same else None
         except FileNotFoundError:
             return None

@@ -21,7 +21,8 @@ class TensorBoard(keras.callbacks.TensorBoard):
     `batch_tokens_per_second`, without padding, from the second step on because the
     first one is compiled; and `batch_padding_share`. The last two are means over the
     steps since the last written one. Keras adds losses and metrics. Steps are counted
-    over all `fit()`s and resumed runs of a model.
+    over all `fit()`s and resumed runs of a model; with `steps_per_execution` an
+    execution counts as one.
 
     Without this callback none of these is computed. With it, each written step waits
     for the device.
@@ -73,7 +74,6 @@ class TensorBoard(keras.callbacks.TensorBoard):
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_begin(epoch, logs)
-        self._steps = 0
         self._mark = self._counts()
 
     def on_train_batch_begin(
@@ -85,7 +85,8 @@ class TensorBoard(keras.callbacks.TensorBoard):
         if self._is_first:
             # Another callback may resume a run before this one's `on_train_begin`.
             batches = inner(self.model.optimizer)._iterations
-            self._done = int(ops.convert_to_numpy(batches))
+            together = self.model.steps_per_execution
+            self._done = int(ops.convert_to_numpy(batches)) // together
         # At the end of data of unknown length, a batch begins that doesn't end.
         self._global_train_batch = self._done
         super().on_train_batch_begin(batch, logs)
@@ -95,14 +96,13 @@ class TensorBoard(keras.callbacks.TensorBoard):
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        done, self._steps = batch + 1 - self._steps, batch + 1
         if self._is_skipped:
             return
         added = {}
         if self._is_written():
             added = {"learning_rate": self._rate, **self._measured()}
         super().on_train_batch_end(batch, {**(logs or {}), **added})
-        self._done += done
+        self._done += 1
         if self._is_first:
             self._is_first = False
             self._mark = self._counts()

@@ -226,6 +226,8 @@ def check_finetuning(
 
 def _check_apart(preset, output, task):
     """Refuse an output that replaces the preset, which every run begins with."""
+    if not os.path.exists(preset):
+        return  # a name, or a handle
     tasks = glue.BENCHMARKS[task].official if task in glue.BENCHMARKS else None
     written = [output] if tasks is None else [os.path.join(output, t) for t in tasks]
     source = os.path.join(os.path.realpath(preset), "")

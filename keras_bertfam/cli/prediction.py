@@ -22,8 +22,8 @@ from keras_bertfam.presets import hub, preset_checks
 from keras_bertfam.presets.checkpoints import formats
 from keras_bertfam.presets.converting.heads import task_name
 from keras_bertfam.presets.names import list_presets
+from keras_bertfam.tasks.generation.nucleus import NucleusSampler
 from keras_bertfam.tasks.generation.prompts import as_texts, stop_ids
-from keras_bertfam.tasks.generation.samplers import NucleusSampler
 from keras_bertfam.types import Model
 
 BATCH = 256

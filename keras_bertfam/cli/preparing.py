@@ -53,8 +53,6 @@ def prepare(
         sources, output, tokenizer, new_vocabulary, options.get("test_sets", ())
     )
     quality = quality_rules(rules)
-    if near_duplicates is None:
-        near_duplicates = 0.0 if keep_duplicates else 0.8
     made: str | Tokenizer | None = tokenizer
     if new_vocabulary is not None:
         run = PretrainingRun(
@@ -75,7 +73,7 @@ def prepare(
         output,
         made,
         quality=quality,
-        near_duplicates=near_duplicates or None,
+        near_duplicates="auto" if near_duplicates is None else near_duplicates or None,
         exact_duplicates=not keep_duplicates,
         report=report,
         **options,

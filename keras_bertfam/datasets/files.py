@@ -167,8 +167,8 @@ def read_records(
 
     Yields:
         Tuples of the number of the line in which values begin, and the list of values.
-        Blank lines are left out, and so is white space before a value, unless
-        quotation marks don't enclose values or the delimiter is a tab.
+        Blank lines are left out. If the first line has a space after a delimiter,
+        spaces after delimiters are left out.
 
     Raises:
         ValueError: for a value that begins with a quotation mark but doesn't end with
@@ -179,11 +179,13 @@ def read_records(
     )  # texts may be long; the limit is the module's
     number = 1
     try:
+        lines = decoded_lines(path)
+        begin = [*itertools.islice(lines, 1)]
         reader = csv.reader(
-            decoded_lines(path),
+            itertools.chain(begin, lines),
             delimiter=delimiter,
             quoting=csv.QUOTE_MINIMAL if quoting else csv.QUOTE_NONE,
-            skipinitialspace=quoting and delimiter != "\t",
+            skipinitialspace=quoting and has_spaces("".join(begin), delimiter),
             strict=True,
         )
         for values in reader:
@@ -198,6 +200,11 @@ def read_records(
         ) from error
     finally:
         csv.field_size_limit(limit)
+
+
+def has_spaces(line: str, delimiter: str) -> bool:
+    """Tell whether a line has a space after a delimiter, as in `text, label`."""
+    return delimiter not in "\t " and f"{delimiter} " in line
 
 
 def read_json(path: Path) -> list[dict[str, Any]]:

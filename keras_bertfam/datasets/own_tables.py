@@ -64,6 +64,10 @@ def load_table(
     _check_inputs(table, request, words)
     if request.label is not None:
         _check_labels(table, request, words)
+    if table.label_names and kind not in _WITHOUT_NAMES:
+        for record in table.records:
+            named = _named(record[request.label], label_names or table.label_names)
+            record[request.label] = named
     if request.label is not None and not words and kind not in _WITHOUT_NAMES:
         _settle_classes(table, request.label, label_names or table.label_names)
     labels = (
@@ -91,6 +95,14 @@ def load_table(
         label_names=None if label_names is None else tuple(label_names),
     )
     return arrange(task, table.records, table.place)
+
+
+def _named(label, names):
+    """Give the names of classes for their numbers."""
+    if isinstance(label, list):
+        return [_named(each, names) for each in label]
+    known = isinstance(label, int) and 0 <= label < len(names)
+    return names[label] if known else label
 
 
 def _load_questions(table, request):

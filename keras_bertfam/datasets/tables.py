@@ -11,7 +11,7 @@ from typing import Any
 
 from keras_bertfam.datasets import files
 from keras_bertfam.text_files.parquet import open_parquet, read_columns
-from keras_bertfam.text_files.sources import suffix_of
+from keras_bertfam.text_files.sources import compression_of, suffix_of
 from keras_bertfam.types import Path
 
 
@@ -24,7 +24,8 @@ class Table:
         records: list of dicts from columns to values; `None` for a missing value.
         place: function from a record's number to a description of its place, for
             errors.
-        label_names: the classes if the table itself has them, or `None`.
+        label_names: the classes if the table itself has them, or `None`. Its labels
+            are their numbers then.
     """
 
     name: str
@@ -197,6 +198,10 @@ def _read_file(path, request):
         )
     if suffix in (*_PARQUET, *_JSON):
         request.check_plain(path)
+    if suffix in _PARQUET and compression_of(path):
+        raise ValueError(
+            f"A Parquet file must not be compressed once more. Received: {path!s}."
+        )
     if suffix in _PARQUET:
         return _read_parquet(path, request)
     if os.path.getsize(path) == 0:
@@ -256,7 +261,12 @@ def _delimiter(path, request):
     first = next((line for line in files.read_lines(path) if line.strip()), "")
     first = first.split("\r")[0]  # reading the file will report what is wrong
     found = {
-        d: next(csv.reader([first], delimiter=d)) for d in _DELIMITERS[suffix_of(path)]
+        d: next(
+            csv.reader(
+                [first], delimiter=d, skipinitialspace=files.has_spaces(first, d)
+            )
+        )
+        for d in _DELIMITERS[suffix_of(path)]
     }
     for delimiter, names in found.items():
         if len(names) == len(request.header):
@@ -338,15 +348,6 @@ def _read_dataset(dataset, request):
         records = [
             {name: record.get(name) for name in request.columns} for record in records
         ]
-    records = decoded(records)
-    for record in records if label_names else ():
-        record[request.label] = _named(record[request.label], label_names)
-    return Table("the Dataset", records, lambda k: f"the Dataset, row {k}", label_names)
-
-
-def _named(label, names):
-    """Give the names of classes, which a `ClassLabel` holds as numbers."""
-    if isinstance(label, list):
-        return [_named(each, names) for each in label]
-    known = isinstance(label, int) and 0 <= label < len(names)
-    return names[label] if known else label
+    return Table(
+        "the Dataset", decoded(records), lambda k: f"the Dataset, row {k}", label_names
+    )

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.metrics.scores import check_metrics, compute_metrics
-from keras_bertfam.metrics.squad import answer_texts
+from keras_bertfam.metrics.squad import answer_texts, right_texts
 from keras_bertfam.types import Model
 
 _OF_CLASSES = ("classification", "relations", "answer_sets", "candidates")
@@ -98,7 +98,7 @@ class TaskMetrics(keras.callbacks.Callback):
 def _has_unanswerable(examples):
     if examples.task.kind != "question_answering":
         return False
-    return not all(len(answer["text"]) for answer in examples.y)
+    return not all(map(right_texts, examples.y))
 
 
 def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[Any]:

@@ -250,6 +250,8 @@ def compute_metrics(
             "`y_true` and `y_pred` must be equally long. Received: "
             f"{len(y_true)} and {len(y_pred)}."
         )
+    if len(y_true) == 0:
+        raise ValueError("`y_true` must have at least one label. Received: none.")
     check_scheme(scheme)
     return {name: METRICS[name](y_true, y_pred, scheme) for name in names}
 

@@ -1,6 +1,7 @@
 """Counts of tokens in text, and frequent words that a vocabulary lacks."""
 
 import collections
+import unicodedata
 
 import numpy as np
 import tensorflow as tf
@@ -74,7 +75,8 @@ def extend_vocabulary(
 
     Raises:
         TypeError: for another kind of tokenizer.
-        ValueError: for a negative `count`.
+        ValueError: for a negative `count`, or a tokenizer with added tokens, whose ids
+            would change.
 
     Example:
 
@@ -91,11 +93,18 @@ def extend_vocabulary(
         )
     if count < 0:
         raise ValueError(f"`count` must not be negative. Received: {count}.")
+    if getattr(tokenizer, "added_tokens", ()):
+        raise ValueError(
+            "`tokenizer` must have no added tokens, whose ids would change: extend it "
+            f"first. Received: {len(tokenizer.added_tokens)} added tokens."
+        )
 
     def split(texts):
         texts = clean_texts(to_utf8(without_languages(texts)), tokenizer.lowercase)
-        # White space and punctuation end a word, as in BERT.
+        # White space and punctuation end a word, as in BERT, and each Chinese
+        # character is one.
         texts = tf.strings.regex_replace(texts, r"[^\p{L}\p{M}\p{N}]", " ")
+        texts = tf.strings.regex_replace(texts, r"(\p{Han})", r" \1 ")
         return tf.strings.split(texts).flat_values
 
     frequencies: collections.Counter[str] = collections.Counter()
@@ -111,10 +120,13 @@ def extend_vocabulary(
     new = [
         word
         for word, frequency in ranked
-        if frequency >= min_frequency and word not in known and word.isalpha()
+        if frequency >= min_frequency and word not in known and _is_of_letters(word)
     ]
-    return type(tokenizer)(
-        [*tokenizer.get_vocabulary(), *new[:count]],
-        lowercase=tokenizer.lowercase,
-        max_input_chars_per_word=tokenizer.max_input_chars_per_word,
-    )
+    config = tokenizer.get_config()
+    config["vocabulary"] = [*tokenizer.get_vocabulary(), *new[:count]]
+    return type(tokenizer).from_config(config)
+
+
+def _is_of_letters(word):
+    """Tell whether a word has letters and their marks only."""
+    return all(unicodedata.category(character)[0] in "LM" for character in word)

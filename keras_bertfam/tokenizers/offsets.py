@@ -171,7 +171,9 @@ def _before_clean_up(texts, clean, starts, ends):
     Returns:
         A tuple of the two, as places in the texts.
     """
-    parts, part_starts, part_ends = ragged.split_at(texts, CLUSTER, CLUSTER)
+    # RE2 stops at zero bytes. Clean-ups treat them as other control characters.
+    whole = tf.strings.regex_replace(texts, r"\x00", "\x01")
+    parts, part_starts, part_ends = ragged.split_at(whole, CLUSTER, CLUSTER)
     flat = parts.flat_values
     cleaned = clean(flat)
     sizes = tf.strings.length(cleaned)

@@ -16,7 +16,7 @@ from keras_bertfam import ragged
 from keras_bertfam.autograph import as_written
 from keras_bertfam.text_files.reading import WHITE_SPACE as SPACES
 from keras_bertfam.text_files.reading import between_brackets
-from keras_bertfam.tokenizers.texts import WHITE_SPACE, to_utf8
+from keras_bertfam.tokenizers.texts import WHITE_SPACE, to_utf8, without_nul
 from keras_bertfam.types import TFRagged, TFTensor
 
 # How the normaliser encodes the result of a character: as the offset and the length of
@@ -261,7 +261,7 @@ def normalize(texts: TFTensor, steps: Iterable[Step]) -> TFTensor:
     Returns:
         String tensor of shape `(batch,)`.
     """
-    texts = to_utf8(texts)
+    texts = without_nul(to_utf8(texts))
     for step in steps:
         texts = _NORMALIZE[step["type"]](texts, step)
     return texts

@@ -20,8 +20,9 @@ WHITE_SPACE = between_brackets(WHITE_SPACE_CHARACTERS)
 LINE_SPACE = between_brackets(WHITE_SPACE_CHARACTERS.replace("\n", ""))
 # The units that a clean-up changes independently, for RE2: a letter with its marks, the
 # parts of Hangul syllables, and the signs that SentencePiece reads as one quotation
-# mark.
-CLUSTER = r"``|''|[\x{1100}-\x{11FF}]+|(?s:.)\p{M}*"
+# mark. The marks of half-width kana, U+FF9E and U+FF9F, aren't in `\p{M}`.
+_HANGUL = r"\x{1100}-\x{11FF}\x{AC00}-\x{D7A3}\x{FFA0}-\x{FFDC}"
+CLUSTER = rf"``|''|[{_HANGUL}]+|(?s:.)[\p{{M}}\x{{FF9E}}\x{{FF9F}}]*"
 
 _BATCH, _BATCH_BYTES = 4096, 1 << 20
 

@@ -102,6 +102,8 @@ def test_white_space_after_a_delimiter(tmp_path):
     examples = load(write(tmp_path, {"a.csv": text}) / "a.csv")
     assert (examples.x, examples.y) == (["a, b", "c"], [1, 0])
     assert examples.label_names == ("neg", "pos")
+    text = "review,sentiment\n  a b,pos\n"  # without spaces in the first line
+    assert load(write(tmp_path, {"b.csv": text}) / "b.csv").x == ["  a b"]
 
 
 @pytest.mark.parametrize("ending", [".gz", ".GZ"])
@@ -311,6 +313,9 @@ def test_classes_of_a_dataset():
         features["sentiment"] = stars
         rated = load(datasets.Dataset.from_dict(columns, features))
         assert (rated.y, rated.label_names) == ([0, 2, 1], tuple(names))
+        rows = datasets.Dataset.from_dict(columns, features)
+        assert load(rows, label_names=["x", "y", "z"]).y == [0, 2, 1]
+        assert load(rows, kind="regression").y == [0.0, 2.0, 1.0]
         tagged = {"review": [["a", "b", "c"]], "sentiment": [[0, 2, 1]]}
         of_words = {
             "review": datasets.List(datasets.Value("string")),

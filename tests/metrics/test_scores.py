@@ -108,6 +108,8 @@ def test_schemes_that_make_no_sense():
 
 
 def test_errors(monkeypatch):
+    with pytest.raises(ValueError, match="`y_true` must have at least one label"):
+        compute_metrics(["entity_f1", "bleu", "accuracy"], [], [])
     with pytest.raises(ValueError, match="`names` must be some of .* Received: meteor"):
         compute_metrics(["f1", "meteor"], [1], [1])
     with pytest.raises(ValueError, match="equally long. Received: 1 and 2"):

@@ -3,6 +3,7 @@ import tensorflow as tf
 
 from keras_bertfam.layers import BertTokenizer, extend_vocabulary
 from keras_bertfam.tokenizers.counting import count_tokens
+from keras_bertfam.tokenizers.text_tokenizer import add_tokens
 from tests.tiny_fine_tuning import make_tokenizer
 
 
@@ -24,5 +25,18 @@ def test_extend_vocabulary():
     assert [int(k) for k in longer("Cats mat")][0] == len(before)
     shorter = extend_vocabulary(tokenizer, corpus, 1)
     assert shorter.get_vocabulary() == [*before, "cats"]
+    # In all scripts; each Chinese character is a word.
+    words = ["हिन्दी", "கதை", "слово", "ñandú"]
+    corpus = tf.data.Dataset.from_tensor_slices(
+        [" ".join([*words, "你好吗", "x2"])] * 2
+    )
+    cased = BertTokenizer(before, sequence_length=9)
+    found = extend_vocabulary(cased, corpus, 20)
+    assert {*found.get_vocabulary()} - {*before} == {*words, *"你好吗"}
+    kept = ("sequence_length", "lowercase", "max_input_chars_per_word")
+    assert all(found.get_config()[k] == cased.get_config()[k] for k in kept)
+    added = add_tokens(tokenizer, ["<entity>"])
+    with pytest.raises(ValueError, match="`tokenizer` must have no added tokens"):
+        extend_vocabulary(added, corpus, 1)
     with pytest.raises(ValueError, match="`count` must be an int of at least 0"):
         extend_vocabulary(tokenizer, corpus, -1)

@@ -1,3 +1,5 @@
+import warnings
+
 import keras_hub
 import pytest
 import tensorflow as tf
@@ -44,6 +46,17 @@ def test_learns_what_keras_hub_learns(size, lowercase):
     tokens = check_same([*texts, b"\xff broken \xe2\x82"] * 2, size, lowercase)
     assert 6 <= len(tokens) <= size
     assert size < 1000 or ("γατα" if lowercase else "γάτα") in tokens
+
+
+@pytest.mark.parametrize("least", [1, 2, 3, 4, 9])
+def test_no_token_is_rarer_than_asked_for(least):
+    counts = {"alpha": 4, "gamma": 3, "delta": 2, "beta": 1}
+    texts = [word for word, count in counts.items() for _ in range(count)]
+    documents = tf.data.Dataset.from_tensor_slices(texts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there are fewer
+        tokens = train_word_piece(documents, 90, min_frequency=least).get_vocabulary()
+    assert {*tokens} & {*counts} == {w for w, count in counts.items() if count >= least}
 
 
 @pytest.mark.slow

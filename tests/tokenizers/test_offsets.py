@@ -56,6 +56,18 @@ def test_word_piece():
     assert [list(map(int, row)) for row in plain] == ids[:2]
 
 
+@pytest.mark.parametrize("kind", ["NFC", "NFKC"])
+@pytest.mark.parametrize(
+    "text", ["ｶﾞ ﾊﾟ a", "가\u11a8 각 a", "\u1100\u1161\u11a8a", "e\u0301a", "ab\0a ab"]
+)
+def test_what_is_composed_across_characters(text, kind):
+    steps = {"normalizer": [{"type": kind}], "pre_tokenizer": [{"type": "Whitespace"}]}
+    tokenizer = BertTokenizer([*SPECIALS, "a", "ab"], **steps)
+    ids, found = pieces(tokenizer, [text])
+    assert ids == [[*map(int, tokenizer(text))]]
+    assert len(ids[0]) == len(found[0]) > 0
+
+
 @pytest.mark.slow
 def test_byte_pair():
     ids, found = pieces(byte_pair_tokenizer(), ["the mat mat", "", "a 0  b"])

@@ -5,6 +5,7 @@ from typing import Any
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.parsing import check_keys, parse_json, parse_json_lines, read_text
+from keras_bertfam.text_files.sources import suffix_of
 from keras_bertfam.types import Path
 
 _KEYS = ("text", "targets", "info")
@@ -71,7 +72,7 @@ def read_edges(
 
 def has_edges(path: Path) -> bool:
     """Tell whether a file is one for `read_edges`, by its first line."""
-    if not str(path).endswith((".json", ".jsonl")):
+    if suffix_of(path) not in (".json", ".jsonl"):
         return False
     first = next(filter(str.strip, read_text(path).split("\n")), "")
     try:

@@ -17,6 +17,7 @@ from keras_bertfam.cli.reproduce.studies import Request, Study
 from keras_bertfam.cli.runs import PretrainingRun, as_field_type, with_recipe
 from keras_bertfam.datasets.examples import Examples
 from keras_bertfam.datasets.task_data import TASKS
+from keras_bertfam.text_files.sources import suffix_of
 from keras_bertfam.types import Config
 from keras_bertfam.whole_files import write_text
 
@@ -540,7 +541,7 @@ def read_passages(paths: Sequence[str]) -> list[Any]:
 
     passages: list[Any] = []
     for path in paths:
-        if not str(path).removesuffix(".gz").endswith(".tsv"):
+        if suffix_of(path) != ".tsv":
             read = read_documents(path).as_numpy_iterator()
             passages += [text.decode() for text in read]
             continue

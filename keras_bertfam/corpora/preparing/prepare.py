@@ -69,7 +69,7 @@ def prepare(
     *,
     quality: QualityRules | None = None,
     exact_duplicates: bool = True,
-    near_duplicates: NearDuplicates | float | None = 0.8,
+    near_duplicates: NearDuplicates | float | str | None = "auto",
     test_sets: Sequence[Path] = (),
     test_ngram: int = 13,
     shards: int | None = None,
@@ -107,8 +107,8 @@ def prepare(
         exact_duplicates: bool. Whether one of several equal documents stays, and the
             others are dropped. Defaults to `True`.
         near_duplicates: `NearDuplicates`, its `threshold` alone, or `None`. Of
-            documents that are almost equal the longest stays, so with
-            `exact_duplicates=False` it must be `None`. Defaults to `0.8`.
+            documents that are almost equal the longest stays. `"auto"` is 0.8, and
+            `None` with `exact_duplicates=False`, where nothing else is possible.
         test_sets: sources of test sets. Documents with `test_ngram` successive words of
             a test set are dropped.
         test_ngram: int. Defaults to `13`.
@@ -150,6 +150,8 @@ def prepare(
     [Brown et al., 2020](https://arxiv.org/abs/2005.14165), appendix C.
     """
     options = beam_options(workers, beam_arguments)
+    if near_duplicates == "auto":
+        near_duplicates = 0.8 if exact_duplicates else None
     if isinstance(near_duplicates, (int, float)):
         near_duplicates = NearDuplicates(near_duplicates)
     if near_duplicates is not None and not exact_duplicates:

@@ -280,7 +280,7 @@ class EncoderEmbedding(keras.layers.Layer):
             x = x + self._segments(segment_ids)
         if self.language_table is not None and language_ids is not None:
             x = x + _rows_of(self.language_table, language_ids, self.compute_dtype)
-        elif self.language_table is not None and training:
+        elif self.language_table is not None and training and self.trainable:
             warnings.warn(
                 "The batch has no `language_ids`, so nothing trains the vectors of "
                 f"num_languages={self.config.num_languages} languages. "

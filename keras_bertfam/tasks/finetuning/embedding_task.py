@@ -108,15 +108,24 @@ class EmbeddingTask(TextVectors, FineTuningTask):
         )
         super().compile(optimizer, loss, metrics=metrics, **kwargs)
         self._gradient_cache_rows = gradient_cache_rows
-        if self.preprocessor is not None:
-            prompts = None
-            if self.prompts and getattr(self.loss, "has_roles", False):
-                prompts = self.prompt_of("query"), self.prompt_of("passage")
-            self.preprocessor.expect(
-                similarities=getattr(self.loss, "of_similarities", False),
-                prompts=prompts,
-                labels_have_prompts=not isinstance(self.loss, NegativesOrSimilarities),
-            )
+        self._tell_preprocessor()
+
+    def _tell_preprocessor(self):
+        """Say what the loss takes; another task may have the same preprocessor."""
+        if not isinstance(self.preprocessor, TextEmbedderPreprocessor):
+            return
+        prompts = None
+        if self.prompts and getattr(self.loss, "has_roles", False):
+            prompts = self.prompt_of("query"), self.prompt_of("passage")
+        self.preprocessor.expect(
+            similarities=getattr(self.loss, "of_similarities", False),
+            prompts=prompts,
+            labels_have_prompts=not isinstance(self.loss, NegativesOrSimilarities),
+        )
+
+    def _rows(self, x, y=None, sample_weight=None):
+        self._tell_preprocessor()
+        return super()._rows(x, y, sample_weight)
 
     def get_compile_config(self) -> Config:
         config = super().get_compile_config()
@@ -136,6 +145,7 @@ class EmbeddingTask(TextVectors, FineTuningTask):
     def preprocess_samples(
         self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> Any:
+        self._tell_preprocessor()
         if self.preprocessor is None or y is not None or not isinstance(x, tuple):
             return super().preprocess_samples(x, y, sample_weight)
         return self.preprocessor.of_texts(x, sample_weight)

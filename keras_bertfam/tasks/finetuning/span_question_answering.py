@@ -17,7 +17,7 @@ from keras_bertfam.layers.heads.span_heads import (
     best_conditional_spans,
     best_spans,
 )
-from keras_bertfam.metrics.squad import answer_texts, best_null_threshold
+from keras_bertfam.metrics.squad import answer_texts, best_null_threshold, right_texts
 from keras_bertfam.presets.converting.heads import Counterpart
 from keras_bertfam.tasks import summary
 from keras_bertfam.tasks.finetuning.fine_tuning import (
@@ -332,8 +332,7 @@ class SpanQuestionAnswering(FineTuningTask):
     def _report(self, x, labels, given, batch_size, worst):
         answers = self.predict(x, batch_size=batch_size, verbose=0)
         given = [given] if isinstance(given, dict) else given
-        texts = [y["text"] for y in given]
-        y = [{"text": [t] if isinstance(t, str) else list(t)} for t in texts]
+        y = [{"text": right_texts(each)} for each in given]
         title = report_title(self, len(y), "questions")
         return answer_report(title, texts_of(x), y, answers, worst)
 

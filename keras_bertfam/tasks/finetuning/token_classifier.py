@@ -145,7 +145,7 @@ class TokenClassifier(LabelledTask, FineTuningTask):
             words = words[: kwargs.pop("steps") * checked_batch_size(batch_size)]
         sentences = [[word for word in row if word] for row in texts_of(words)["text"]]
         parts, owners = self.preprocessor.fitting_parts(sentences)
-        if len(parts) <= len(sentences):
+        if len(parts) == sum(map(bool, sentences)):  # no sentence was cut
             return super().predict(words, batch_size=batch_size, **kwargs)
         outputs = super().predict(parts, batch_size=batch_size, **kwargs)
         joined = np.zeros((*words.shape, outputs.shape[-1]), outputs.dtype)

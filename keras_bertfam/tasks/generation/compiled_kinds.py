@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from keras_bertfam.tasks.generation.nucleus import NucleusSampler
 from keras_bertfam.tasks.generation.settings import GenerationSettings
 from keras_bertfam.types import Tensor
 
@@ -36,7 +37,7 @@ def kind_of(sampler: Any, settings: GenerationSettings) -> Hashable:
         sampler: `keras_hub.samplers.Sampler`.
         settings: `GenerationSettings`, with ids for `bad_words`.
     """
-    if type(sampler).__module__.startswith("keras_hub."):
+    if _is_known(sampler):
         config = {**sampler.get_config(), "seed": None}
         config |= dict.fromkeys(_of_sampler(sampler))
         known: Hashable = type(sampler), json.dumps(config, sort_keys=True)
@@ -79,8 +80,14 @@ def is_known_as(value: Any, number: float | None) -> bool:
     return isinstance(value, float | int) and value == number
 
 
+def _is_known(sampler):
+    """Tell whether a sampler's config holds everything."""
+    of_library = type(sampler).__module__.startswith("keras_hub.")
+    return of_library or type(sampler) is NucleusSampler
+
+
 def _of_sampler(sampler):
-    if not type(sampler).__module__.startswith("keras_hub."):
+    if not _is_known(sampler):
         return {}
     config = sampler.get_config()
     return {name: config[name] for name in _OF_SAMPLERS if name in config}

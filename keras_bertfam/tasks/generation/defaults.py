@@ -8,7 +8,7 @@ from typing import Any
 import keras_hub
 
 from keras_bertfam.presets.checkpoints.generation_keys import USED, checked_settings
-from keras_bertfam.tasks.generation.samplers import NucleusSampler
+from keras_bertfam.tasks.generation.nucleus import NucleusSampler
 from keras_bertfam.tasks.generation.settings import GenerationSettings
 from keras_bertfam.types import Config, Model
 

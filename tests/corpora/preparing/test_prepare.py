@@ -138,7 +138,6 @@ def test_all_stays_if_it_is_asked_for(folder, tokenizer):
         tokenizer,
         quality=None,
         exact_duplicates=False,
-        near_duplicates=None,
         test_sets=[tests / "a.txt"],
     )
     dropped = {each["name"]: each["dropped"] for each in manifest.filters}
@@ -148,7 +147,7 @@ def test_all_stays_if_it_is_asked_for(folder, tokenizer):
 
 def test_copies_are_near_copies(folder, tokenizer):
     with pytest.raises(ValueError, match="`near_duplicates` must be None with exact_"):
-        prepare(folder, tokenizer, exact_duplicates=False)
+        prepare(folder, tokenizer, exact_duplicates=False, near_duplicates=0.9)
 
 
 @contextlib.contextmanager

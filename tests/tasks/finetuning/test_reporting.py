@@ -174,6 +174,9 @@ def test_answers(monkeypatch):
     scores = compute_metrics(["squad_f1", "squad_exact_match"], y, answers)
     assert report.scores["f1"] == scores["squad_f1"]
     assert report.scores["exact_match"] == scores["squad_exact_match"]
+    flagged = [{**row, "is_impossible": True} for row in y]
+    scores = compute_metrics(["squad_f1"], flagged, answers)
+    assert model.report(x, flagged).scores["f1"] == scores["squad_f1"]
     f1 = [error["f1"] for error in report.errors]
     assert f1 == sorted(f1) and report.errors[0]["question"] in x["question"]
 

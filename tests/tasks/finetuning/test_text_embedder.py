@@ -352,6 +352,18 @@ def test_prompts_come_before_texts_wherever_they_are_given(loss):
 
 
 @pytest.mark.any_backend
+def test_tasks_may_share_a_preprocessor():
+    first = make(prompts={"query": "cat "})
+    x = (["a mat"], ["the cat"])
+    expected = first.preprocess_samples(x)[0]["token_ids"]
+    second = tiny.compiled(TextEmbedder(first.backbone, first.preprocessor))
+    other = second.preprocess_samples(x)[0]["token_ids"]
+    assert np.any(np.asarray(expected) != np.asarray(other))
+    again = first.preprocess_samples(x)[0]["token_ids"]
+    np.testing.assert_array_equal(expected, again)
+
+
+@pytest.mark.any_backend
 def test_equal_texts_are_known_behind_their_prompts():
     model = make(prompts={"query": "cat ", "passage": "dog "})
     rows = model._rows((["a mat", "sat"], ["the cat", "a mat"]))

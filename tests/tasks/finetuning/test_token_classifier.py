@@ -176,6 +176,9 @@ def test_scores_and_predictions_are_of_all_words():
     numbers = predicted[given].argmax(-1)
     assert [NAMES[k] for k in numbers] == expected
     assert not predicted[~given].any()
+    # Sentences without words don't hide that others are cut.
+    beside = model.predict([[], *LONG, []], verbose=0)
+    np.testing.assert_allclose(beside[1:-1], predicted, atol=1e-6)
     first = model.predict([*LONG], batch_size=1, steps=2, verbose=0)
     np.testing.assert_allclose(first, predicted[:2], atol=1e-6)
     flat = [label for row in LONG_LABELS for label in row]

@@ -6,9 +6,11 @@ import pytest
 from keras import ops
 from scipy.stats import chisquare
 
+from keras_bertfam.tasks.generation.compiled_kinds import kind_of
 from keras_bertfam.tasks.generation.defaults import default_sampler
-from keras_bertfam.tasks.generation.samplers import NucleusSampler, as_sampler
-from keras_bertfam.tasks.generation.settings import SAMPLERS
+from keras_bertfam.tasks.generation.nucleus import NucleusSampler
+from keras_bertfam.tasks.generation.samplers import as_sampler
+from keras_bertfam.tasks.generation.settings import SAMPLERS, GenerationSettings
 
 
 @pytest.mark.parametrize(("p", "k"), [(0.7, None), (0.7, 3), (1.0, 2), (0.01, 50)])
@@ -44,6 +46,14 @@ def test_temperatures(name, temperature):
         as_sampler(sampler)
     with pytest.raises(ValueError, match="`temperature` of the sampler must be more"):
         as_sampler(default_sampler({"do_sample": True, "temperature": temperature}))
+
+
+def test_one_function_for_all_numbers():
+    known = {
+        kind_of(NucleusSampler(p, 9, temperature=t, seed=seed), GenerationSettings())
+        for p, t, seed in ((0.5, 1.0, 1), (0.9, 0.3, 2))
+    }
+    assert len(known) == 1
 
 
 @pytest.mark.any_backend

@@ -81,7 +81,7 @@ class Rows:
         end_token_id: int or `None`. The id that ends each row.
 
     Attributes:
-        packings: tuple of strings. The values of `packing`, the default first.
+        packings: tuple of strings. The values of `packing`, the usual one first.
     """
 
     packings: ClassVar[tuple[str, ...]] = ()
@@ -270,7 +270,9 @@ class PackedRows(Rows):
             return documents
         packing = self.check_packing(options.packing or self.packing)
         if packing == "best_fit":
-            texts = whole_texts(documents, options.break_lines)
+            # The argument is refused with a packing that was asked for.
+            told = options.break_lines or options.packing is None
+            texts = whole_texts(documents, told)
             return texts.map(self._sequences, **PARALLEL).apply(self._pack())
         return PackSentences(
             self.tokenizer,
