@@ -64,10 +64,11 @@ def load_table(
     _check_inputs(table, request, words)
     if request.label is not None:
         _check_labels(table, request, words)
-    if table.label_names and kind not in _WITHOUT_NAMES:
+    column = request.label
+    if column is not None and table.label_names and kind not in _WITHOUT_NAMES:
+        names = label_names or table.label_names
         for record in table.records:
-            named = _named(record[request.label], label_names or table.label_names)
-            record[request.label] = named
+            record[column] = _named(record[column], names)
     if request.label is not None and not words and kind not in _WITHOUT_NAMES:
         _settle_classes(table, request.label, label_names or table.label_names)
     labels = (

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.corpora.manifest import (
@@ -69,7 +69,7 @@ def prepare(
     *,
     quality: QualityRules | None = None,
     exact_duplicates: bool = True,
-    near_duplicates: NearDuplicates | float | str | None = "auto",
+    near_duplicates: NearDuplicates | float | Literal["auto"] | None = "auto",
     test_sets: Sequence[Path] = (),
     test_ngram: int = 13,
     shards: int | None = None,
