@@ -65,6 +65,7 @@ _EXPORTS = {
     "DebertaV2Tokenizer": {"vocabulary.spm": "spm.model"},
 }
 _BY_JSON = ("ModernBertTokenizer", "EuroBertTokenizer", "GemmaTokenizer")
+_JSON = "tokenizer.json"
 _THEIR_NAMES = {"GPTTokenizer": "OpenAIGPTTokenizer"}
 
 
@@ -86,6 +87,8 @@ def load_tokenizer(source: CheckpointSource) -> Tokenizer:
     files = source.tokenizer_files
     for names, load in _LOADERS.items():
         if all(name in files for name in names):
+            if _JSON in files and _has_own_steps(source, load, files[_JSON]):
+                names, load = (_JSON,), _tokenizer_json
             paths = [files[name] for name in names]
             # The parsers of the tokenizers raise whatever TensorFlow raises.
             with reading.errors_of(paths[0], Exception):
@@ -100,6 +103,29 @@ def load_tokenizer(source: CheckpointSource) -> Tokenizer:
         f"There is no tokenizer in {os.fspath(source.path)!r}. Expected: "
         f"{', or '.join(' and '.join(names) for names in _LOADERS)}."
     )
+
+
+def _has_own_steps(source, load, path):
+    """Tell whether a pipeline beside a vocabulary does what its files can't say.
+
+    Such are other steps than BERT's, or than those of byte-level BPE.
+    """
+    if load not in (_word_piece, _byte_pair):
+        return False
+    with reading.errors_of(path, Exception):
+        content = reading.read_json(path, vocabulary=True)
+        kind = tokenizer_pipelines.check_keys(content, path)
+        if kind == "WordPiece" and load is _word_piece:
+            if (content.get("normalizer") or {}).get("type") == "BertNormalizer":
+                # Its flags are those of `tokenizer_config.json`, which overrides them.
+                return "do_lower_case" not in source.tokenizer_config
+            given = tokenizer_pipelines.word_piece_arguments(content)
+        elif kind == "BPE" and load is _byte_pair:
+            name = _byte_pair_class(source).__name__
+            given = tokenizer_pipelines.byte_pair_arguments(content, name, path)
+        else:
+            return False
+    return not given.keys().isdisjoint(("normalizer", "pre_tokenizer", "ignore_merges"))
 
 
 def refusal(source: CheckpointSource) -> str | None:
@@ -343,7 +369,7 @@ _LOADERS: dict[tuple[str, ...], Callable[..., Tokenizer]] = {
     ("vocab.txt",): _word_piece,
     ("vocab.json", "merges.txt"): _byte_pair,
     ("spiece.model",): _sentence_piece,
-    ("tokenizer.json",): _tokenizer_json,
+    (_JSON,): _tokenizer_json,
 }
 
 

@@ -11,8 +11,10 @@ import tensorflow as tf
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
+from keras_bertfam.presets.checkpoints.huggingface import open_source
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.tokenizer_formats.piece_models import PieceModel
+from keras_bertfam.presets.tokenizer_formats.tokenizer_files import load_tokenizer
 from keras_bertfam.presets.tokenizer_formats.tokenizer_sources import (
     check_family,
     open_tokenizer,
@@ -334,6 +336,32 @@ def test_settings_of_vocab_txt_that_no_tokenizer_here_has(tmp_path):
     write(tmp_path, tokenizer_config={}, added_tokens={"[NEW]": 99})
     with pytest.raises(ValueError, match=r"'\[NEW\]' in .*added_tokens.json' must"):
         load_given_tokenizer(tmp_path / "vocab.txt")
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+@pytest.mark.parametrize("own", [True, False])
+def test_a_pipeline_beside_a_vocabulary(family, own, tmp_path):
+    """Its steps count where a vocabulary's files can't say them."""
+    steps = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    if family == "bert":
+        theirs = word_piece(True)
+        words = pre_tokenizers.WhitespaceSplit()
+        (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
+    else:
+        theirs = byte_pair(family)
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        words = pre_tokenizers.Sequence([digits, byte_level])
+        theirs.model.save(str(tmp_path))
+    if own:
+        theirs.normalizer, theirs.pre_tokenizer = steps, words
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    write(tmp_path, config={"model_type": family})
+    texts = [*TEXTS, "ｃafe 1234 THE"]
+    ours = load_tokenizer(open_source(tmp_path))
+    assert ids(ours, texts) == their_ids(theirs, texts)
+    alone = load_given_tokenizer(tmp_path / "tokenizer.json", family)
+    assert ids(alone, texts) == ids(ours, texts)
 
 
 @pytest.mark.parametrize(
