@@ -135,7 +135,7 @@ def check_cut(name):
 def check_refused(name):
     if name == "CausalLM":
         made = preprocessor(name)
-        with pytest.raises(ValueError, match="less than 7 tokens"):
+        with pytest.raises(ValueError, match="fewer than 7 tokens"):
             made.generate_preprocess(LONG)
     elif name in ("DualEncoder", "TextEmbedder"):
         made = preprocessor(name)

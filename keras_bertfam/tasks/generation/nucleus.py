@@ -25,8 +25,9 @@ class NucleusSampler(keras_hub.samplers.TopPSampler):
 
     ```python
     from keras_bertfam.tasks.generation.nucleus import NucleusSampler
-    model = keras_bertfam.tasks.CausalLM.from_preset("my_gpt2")
-    model.generate("The sea", max_length=16, sampler=NucleusSampler(0.9, 50, seed=1))
+    backbone = keras_bertfam.models.GPT2Backbone(50, 1, 2, 16, 24)
+    model = keras_bertfam.tasks.CausalLM(backbone)
+    model.generate([[1, 2]], max_length=8, sampler=NucleusSampler(0.9, 20, seed=1))
     ```
 
     Reference: [Holtzman et al., 2019](https://arxiv.org/abs/1904.09751), section 3.1.

@@ -30,7 +30,7 @@ def token_lists(texts):
 @pytest.mark.slow
 def test_the_stream_is_all_documents():
     texts = random_texts(40)
-    batches = [*make().dataset(as_dataset(texts), 4, training=False)]
+    batches = [*make().dataset(as_dataset(texts), 4, packing="stream", training=False)]
     x = np.concatenate([part["token_ids"] for part, *_ in batches])
     y = np.concatenate([part for _, part, _ in batches])
     weight = np.concatenate([part for *_, part in batches])
@@ -109,7 +109,7 @@ def test_prompts():
     single = make(6).generate_preprocess("the cat")
     assert single["token_ids"].numpy().tolist() == [START, *ids, 0, 0, 0]
     assert make(6).generate_postprocess(single) == "the cat"
-    with pytest.raises(ValueError, match="less than 3 tokens.*Received one of 3"):
+    with pytest.raises(ValueError, match="fewer than 3 tokens.*Received one of 3"):
         make().generate_preprocess(prompts, 3)
     with pytest.raises(ValueError, match="`x` must be strings"):
         make().generate_preprocess([7])

@@ -197,7 +197,7 @@ def test_what_is_refused():
         make(target_length=5)
     with pytest.raises(ValueError, match=r"`tokenizer` must have.*without \['\[S2S\]'"):
         make(objective=Mixture(["mass"], mode_tokens=["[S2S]"]))
-    with pytest.raises(ValueError, match="`sentinel_ids` must be at least 42.*30"):
+    with pytest.raises(ValueError, match="`sentinel_ids` must have at least 42 .*30"):
         make(128, objective=RandomSpans(0.5, 2))
     texts = as_dataset(random_texts(9))
     with pytest.raises(ValueError, match="`packing` must be one of.*'stream'.*'rows'"):
