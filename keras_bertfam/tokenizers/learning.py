@@ -95,7 +95,7 @@ def learn_word_pieces(
     all_ends = _count_all_ends(words)
     frequencies = sorted(all_ends.values())
     while True:
-        frequency = max((most + least) // 2, least)
+        frequency = max((most + least) // 2, min_frequency)
         is_last = least >= most
         # Later rounds never leave more tokens than the first, so the bound holds.
         bound = len(frequencies) - bisect.bisect_left(frequencies, frequency)

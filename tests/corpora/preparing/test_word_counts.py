@@ -59,5 +59,5 @@ def test_vocabularies_of_counts_are_those_of_the_text():
     )
     assert len(of_text & of_counts) > 200
     for wrong, error in (({"a": 0}, ValueError), ({1: 2}, TypeError)):
-        with pytest.raises(error, match="`documents`, if a dict, must have"):
+        with pytest.raises(error, match="`documents`, if a dict, must"):
             tokenizers.train_word_piece(wrong, 500)
