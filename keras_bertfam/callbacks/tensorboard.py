@@ -58,6 +58,8 @@ class TensorBoard(keras.callbacks.TensorBoard):
                 f"Received: update_freq={update_freq!r}."
             )
         super().__init__(log_dir, update_freq=update_freq, **kwargs)
+        self._mark: Any = None  # counts when values were last written
+        self._before_test: Any = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_begin(logs)
@@ -70,7 +72,6 @@ class TensorBoard(keras.callbacks.TensorBoard):
         self._watch = self.model.watch_steps()
         self._is_first = True  # until the first step has been compiled
         self._is_skipped = False
-        self._before_test: Any = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_begin(epoch, logs)
@@ -109,17 +110,13 @@ class TensorBoard(keras.callbacks.TensorBoard):
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         super().on_test_begin(logs)
-        if self._is_training():
-            self._before_test = self._counts()
+        self._before_test = self._counts() if self._mark else None
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
         super().on_test_end(logs)
-        if self._is_training():  # what validation took isn't counted
+        if self._before_test:  # what validation took isn't counted
             parts = zip(self._mark, self._counts(), self._before_test, strict=True)
             self._mark = tuple(mark + now - before for mark, now, before in parts)
-
-    def _is_training(self):
-        return getattr(self, "_mark", None) is not None
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         added = self._measured() if self.update_freq == "epoch" else {}

@@ -160,12 +160,12 @@ def _rows(files, columns, lines):
         if tables.is_file_name(path):
             table = tables.read(path, TableRequest(text=columns))
             for number, record in enumerate(table.records):
-                if None in (values := [*record.values()]):
-                    raise ValueError(
-                        f"{table.place(number)}, column "
-                        f"{[*record][values.index(None)]!r}: expected a text. "
-                        "Received: None."
-                    )
+                for column, value in record.items():
+                    if value is None:
+                        raise ValueError(
+                            f"{table.place(number)}, column {column!r}: expected a "
+                            "text. Received: None."
+                        )
                 yield record
         else:
             yield from _rows_of_lines(path, decoded_lines(path), columns)

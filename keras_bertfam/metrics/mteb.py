@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import keras
 import numpy as np
 
 from keras_bertfam.arguments import checked
@@ -114,15 +113,5 @@ class MtebEncoder:
 
 
 def _digest(model):
-    settings = model.get_config(), model.preprocessor.get_config()
-    plain = [
-        {k: v for k, v in each.items() if isinstance(v, (str, int, float, dict, tuple))}
-        for each in settings
-    ]
-    for each in plain:
-        for name in ("backbone", "preprocessor", "tokenizer", "name", "dtype"):
-            each.pop(name, None)
-    digest = hashlib.sha256(repr([sorted(each.items()) for each in plain]).encode())
-    for weight in model.weights:
-        digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(weight)))
-    return digest.hexdigest()[:16]
+    told = model.passage_digest() + model.prompt_of("query")
+    return hashlib.sha256(told.encode()).hexdigest()[:16]

@@ -245,10 +245,9 @@ def evaluate_search(
         )
     run = {}
     for name, pairs in zip(names, found, strict=True):
-        others = sorted(
-            (pair for pair in pairs if pair[0] != name), key=lambda x: -x[1]
-        )
-        others = others[:k] if own else others
+        others = [pair for pair in pairs if pair[0] != name]
+        if own:
+            others = sorted(others, key=lambda pair: -pair[1])[:k]
         run[name] = {str(p): float(s) for p, s in others}
         unknown = [p for p in run[name] if p not in data.passages]
         if unknown:

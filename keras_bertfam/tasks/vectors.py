@@ -26,18 +26,16 @@ def check_exported_layout(preprocessor: Any) -> None:
     Args:
         preprocessor: of texts, or `None`.
     """
-    layout = getattr(preprocessor, "layout", None)
     if preprocessor is None:
-        return
+        return  # which the export refuses
     usual = get_layout(None, preprocessor.tokenizer).name
-    theirs = sentence_transformers.BARE
-    if usual not in sentence_transformers.WITHOUT_SPECIALS:
-        theirs = usual
-    if (layout or usual) != theirs:
+    bare = usual in sentence_transformers.WITHOUT_SPECIALS
+    theirs = sentence_transformers.BARE if bare else usual
+    if (preprocessor.layout or usual) != theirs:
         raise ValueError(
             f"`layout` of the preprocessor must be {theirs!r} in a folder of "
             "sentence-transformers, where the tokenizer puts special tokens into rows. "
-            f"Received: {layout!r}."
+            f"Received: {preprocessor.layout!r}."
         )
 
 

@@ -18,11 +18,13 @@ _UTF8 = r"[\x00-\x{D7FF}\x{E000}-\x{10FFFF}]*"
 # White space, and white space within a line, for use between RE2's brackets.
 WHITE_SPACE = between_brackets(WHITE_SPACE_CHARACTERS)
 LINE_SPACE = between_brackets(WHITE_SPACE_CHARACTERS.replace("\n", ""))
-# The units that a clean-up changes independently, for RE2: a letter with its marks, the
-# parts of Hangul syllables, and the signs that SentencePiece reads as one quotation
-# mark. The marks of half-width kana, U+FF9E and U+FF9F, aren't in `\p{M}`.
-_HANGUL = r"\x{1100}-\x{11FF}\x{AC00}-\x{D7A3}\x{FFA0}-\x{FFDC}"
-CLUSTER = rf"``|''|[{_HANGUL}]+|(?s:.)[\p{{M}}\x{{FF9E}}\x{{FF9F}}]*"
+# The units that a clean-up changes independently, for RE2: a letter with its marks,
+# Hangul letters with a syllable before them, and the signs that SentencePiece reads as
+# one quotation mark. The marks of half-width kana, U+FF9E and U+FF9F, aren't in
+# `\p{M}`.
+_HANGUL_LETTER = r"[\x{1100}-\x{11FF}\x{3131}-\x{318E}\x{FFA0}-\x{FFDC}]"
+_HANGUL = rf"[\x{{AC00}}-\x{{D7A3}}]?{_HANGUL_LETTER}+"
+CLUSTER = rf"``|''|{_HANGUL}|(?s:.)[\p{{M}}\x{{FF9E}}\x{{FF9F}}]*"
 
 _BATCH, _BATCH_BYTES = 4096, 1 << 20
 

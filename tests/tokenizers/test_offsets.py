@@ -58,7 +58,16 @@ def test_word_piece():
 
 @pytest.mark.parametrize("kind", ["NFC", "NFKC"])
 @pytest.mark.parametrize(
-    "text", ["ｶﾞ ﾊﾟ a", "가\u11a8 각 a", "\u1100\u1161\u11a8a", "e\u0301a", "ab\0a ab"]
+    "text",
+    [
+        "ｶﾞ ﾊﾟ a",
+        "가\u11a8 각 a",
+        "\u1100\u1161\u11a8a",
+        "ㄱㅏa",
+        "ﾡￂ a",
+        "e\u0301a",
+        "ab\0a ab",
+    ],
 )
 def test_what_is_composed_across_characters(text, kind):
     steps = {"normalizer": [{"type": kind}], "pre_tokenizer": [{"type": "Whitespace"}]}
@@ -66,6 +75,15 @@ def test_what_is_composed_across_characters(text, kind):
     ids, found = pieces(tokenizer, [text])
     assert ids == [[*map(int, tokenizer(text))]]
     assert len(ids[0]) == len(found[0]) > 0
+
+
+def test_syllables_have_places_of_their_own():
+    letters = [chr(code) for code in (*range(0x1100, 0x1113), *range(0x1161, 0x11C3))]
+    steps = {"normalizer": [{"type": "NFD"}]}
+    steps["pre_tokenizer"] = [{"type": "BertPreTokenizer"}]
+    vocabulary = [*SPECIALS, *letters, *(f"##{letter}" for letter in letters)]
+    _, found = pieces(BertTokenizer(vocabulary, **steps), ["한국 가\u11a8"])
+    assert [*dict.fromkeys(found[0])] == ["한", "국", "가\u11a8"]
 
 
 @pytest.mark.slow
