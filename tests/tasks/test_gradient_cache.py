@@ -145,6 +145,22 @@ def test_fit_and_round_trip(tmp_path):
     assert other.loss.get_config() == model.loss.get_config()
 
 
+@pytest.mark.skipif(BACKEND != "torch", reason="PyTorch's graph")
+def test_the_graph_is_as_small_for_many_chunks():
+    def count(rows):
+        model = make(rows=rows)
+        ahead = [model(batch_of(model, 12)[0], training=True).grad_fn]
+        seen = set()
+        while ahead:
+            node = ahead.pop()
+            if node is not None and node not in seen:
+                seen.add(node)
+                ahead += [other for other, _ in node.next_functions]
+        return len(seen)
+
+    assert count(1) == count(6) < count(None)
+
+
 def test_refused():
     with pytest.raises(ValueError, match="`gradient_cache_rows`.*0"):
         make(rows=0)

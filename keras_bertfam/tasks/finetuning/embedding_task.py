@@ -95,9 +95,10 @@ class EmbeddingTask(TextVectors, FineTuningTask):
                 `InBatchNegatives()` for texts without labels, and
                 `CosineSimilarityError()` for texts with similarities.
             gradient_cache_rows: int or `None`. With 32, a batch of 2,048 pairs takes
-                the memory of 32 pairs. A step computes the vectors of the batch in
-                parts of so many examples (or packed rows), and each part once more for
-                its gradient. The gradient is the same; a step takes a third more time.
+                the memory of 32 pairs, or of 32 rows if rows hold several packed
+                pairs. A step computes the vectors of the batch in parts of so many
+                rows, and each part once more for its gradient. The gradient is the
+                same; a step takes a third more time.
                 `None` computes whole batches at once.
             **kwargs: other arguments of `compile`, such as `learning_rate`.
 
