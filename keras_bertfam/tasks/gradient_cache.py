@@ -136,7 +136,7 @@ def _under_torch(chunks):
     """Keep nothing between chunks.
 
     `torch.utils.checkpoint` would keep the graph of each chunk. Its small objects lie
-    between what glibc could give back: 2,048 pairs took ten times the memory of 64.
+    between what glibc could give back: a pass over 16 parts kept 424 MB, not 13.
     """
     import torch
 
