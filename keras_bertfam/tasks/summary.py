@@ -116,7 +116,7 @@ def _both_sides(inputs, start_token_ids):
             f"reads a text on both sides. Received: {start_token_ids}."
         )
     token_ids = ops.cast(inputs["token_ids"], "int32")
-    start = ops.full_like(token_ids[:, :1], start_token_ids[0])
+    start = ops.zeros_like(token_ids[:, :1]) + start_token_ids[0]
     both = {f"encoder_{n}": x for n, x in inputs.items() if n != "segment_ids"}
     both["decoder_token_ids"] = ops.concatenate([start, token_ids[:, :-1]], axis=1)
     for name in ("padding_mask", "position_ids"):

@@ -177,7 +177,7 @@ def numbers_of(sequence_ids: Tensor, padding_mask: Tensor | None) -> Tensor:
     numbers = ops.cast(sequence_ids, "int32")
     if padding_mask is None:
         return numbers
-    return ops.where(padding_mask, numbers, ops.full_like(numbers, -1))
+    return ops.where(padding_mask, numbers, -1)
 
 
 def restarted_positions(sequence_ids: Tensor) -> Tensor:
