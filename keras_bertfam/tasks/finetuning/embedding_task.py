@@ -94,12 +94,11 @@ class EmbeddingTask(TextVectors, FineTuningTask):
             loss: `"auto"`, or a loss. By default a `TextEmbedder` uses
                 `InBatchNegatives()` for texts without labels, and
                 `CosineSimilarityError()` for texts with similarities.
-            gradient_cache_rows: int or `None`. With 32, a batch of 2,048 pairs takes
-                the memory of 32 pairs, or of 32 rows if rows hold several packed
-                pairs. A step computes the vectors of the batch in parts of so many
-                rows, and each part once more for its gradient. The gradient is the
-                same; a step takes a third more time.
-                `None` computes whole batches at once.
+            gradient_cache_rows: int or `None`. A step computes the vectors of the batch
+                in parts of so many rows, and each part once more for its gradient. So a
+                batch of 2,048 pairs fits in little more memory than one part. The
+                gradient is the same; a step takes a third more time. `None` computes
+                whole batches at once.
             **kwargs: other arguments of `compile`, such as `learning_rate`.
 
         Reference: [Gao et al., 2021](https://arxiv.org/abs/2101.06983), section 3.
