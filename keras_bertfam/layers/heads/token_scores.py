@@ -133,6 +133,12 @@ def in_chunks(
     token_ids = ops.concatenate([token_ids, ops.zeros((fill,), "int32")])
     states = ops.reshape(states, (chunks, each, states.shape[1]))
     token_ids = ops.reshape(token_ids, (chunks, each))
-    again = keras.remat(scores)
-    of_chunks = ops.map(lambda chunk: again(*chunk, *parameters), (states, token_ids))
+
+    def of_chunk(chunk):
+        states, ids = chunk
+        # TensorFlow logs a warning for integers among the arguments.
+        again = keras.remat(lambda states, *rest: scores(states, ids, *rest))
+        return again(states, *parameters)
+
+    of_chunks = ops.map(of_chunk, (states, token_ids))
     return ops.reshape(of_chunks, (-1, of_chunks.shape[-1]))[:positions]

@@ -1,3 +1,5 @@
+import logging
+
 import keras
 import numpy as np
 import pytest
@@ -72,8 +74,17 @@ def with_gradients(function, arrays, weights):
     return run(*map(tf.constant, arrays))
 
 
+@pytest.fixture
+def logged(caplog):
+    """What TensorFlow logs as well, which doesn't reach the root logger."""
+    logger = logging.getLogger("tensorflow")
+    logger.addHandler(caplog.handler)
+    yield caplog
+    logger.removeHandler(caplog.handler)
+
+
 @pytest.mark.parametrize("most", [2**25, POSITIONS * VOCABULARY - 1, 100, 10])
-def test_scores_and_gradients_against_numpy(most, monkeypatch):
+def test_scores_and_gradients_against_numpy(most, monkeypatch, logged):
     monkeypatch.setattr(token_scores, "MOST_LOGITS", most)
     floats, ids, weights = values()
     scores, gradients = with_gradients(
@@ -89,6 +100,7 @@ def test_scores_and_gradients_against_numpy(most, monkeypatch):
         np.testing.assert_allclose(
             ops.convert_to_numpy(received), expected, rtol=1e-5, atol=1e-6
         )
+    assert not [record for record in logged.records if record.levelname != "DEBUG"]
 
 
 @pytest.mark.parametrize("most", [2**25, 100])
