@@ -52,12 +52,22 @@ def up_to_date(encoder, sources, folder=None, export=False):
     return index
 
 
-def search(encoder, files, questions, reader=None, k=3, folder=None, export=False):
+def search(
+    encoder,
+    files,
+    questions,
+    reader=None,
+    k=3,
+    folder=None,
+    export=False,
+    min_words=5,
+):
     """For each question an answer, or `None`, and `(score, file, passage)`s."""
     sources = {}
     for path in sorted(glob.glob(files, recursive=True)):
-        for paragraph in pathlib.Path(path).read_text(encoding="utf-8").split("\n\n"):
-            if paragraph.strip():
+        text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+        for paragraph in text.split("\n\n"):
+            if len(paragraph.split()) >= min_words:  # not headings
                 sources.setdefault(" ".join(paragraph.split()), path)
     index = up_to_date(encoder, sources, folder, export)
     results, k = [], min(k, len(index))
@@ -80,6 +90,7 @@ def main(
     export: Annotated[bool, typer.Option("--export", help="And the encoder.")] = False,
     reader: Annotated[str | None, typer.Option(help="Preset of a reader.")] = None,
     k: Annotated[int, typer.Option(help="Passages for each question.")] = 3,
+    min_words: Annotated[int, typer.Option(help="Words of a passage, at least.")] = 5,
 ):
     if export and (index is None or task not in ("TextEmbedder", "DualEncoder")):
         raise typer.BadParameter(
@@ -88,7 +99,7 @@ def main(
     encoder = getattr(keras_bertfam.tasks, task).from_preset(preset)
     if reader is not None:
         reader = keras_bertfam.tasks.SpanQuestionAnswering.from_preset(reader)
-    found = search(encoder, files, questions, reader, k, index, export)
+    found = search(encoder, files, questions, reader, k, index, export, min_words)
     for question, (answer, passages) in zip(questions, found, strict=True):
         print(question if answer is None else f"{question} {answer}")
         for score, path, passage in passages:

@@ -51,10 +51,11 @@ class BackupAndResume(SetStreamPosition):
     `MultiWorkerMirroredStrategy`, state that each replica keeps for itself, such as
     XLNet's memory, is saved only for the first process.
 
-    The data's `StreamPosition` skips the batches that are done. In three cases they are
+    The data's `StreamPosition` skips the batches that are done. In four cases they are
     read and thrown away instead: data without a position, which must give the same
-    batches in each process; endless data (`Dataset.repeat()`) with `steps_per_epoch`,
-    unless it is from a prepared corpus; and PyTorch, whose loop reads a batch first.
+    batches in each process; a preprocessor's dataset with `take()` or the like behind
+    it; endless data (`Dataset.repeat()`) with `steps_per_epoch`, unless it is from a
+    prepared corpus; and PyTorch, whose loop reads a batch first.
     Under PyTorch, a run with `steps_per_epoch` can be resumed only with datasets, in a
     `fit()` of this library's tasks.
 
@@ -125,7 +126,10 @@ class BackupAndResume(SetStreamPosition):
             self.model._initial_epoch = self._resume["epoch"]
             if self.params.get("verbose", 1):
                 place = self._place()
-                self._say(f"Continuing at {place}, from the backup in {self._path}.")
+                self._say(
+                    f"Continuing at {place}, from the backup in {self._path}. Batches "
+                    "before it are shown, but not trained on again."
+                )
         self._last_time = time.monotonic()
         self._termination.start()
 
@@ -151,11 +155,12 @@ class BackupAndResume(SetStreamPosition):
         # data.
         begin = first if LOOP_READS_FIRST else first + done
         endless = self.steps_per_epoch and self.cardinality == -1
+        positioned = resume["positioned"] and self.keeps_batches
         batches = getattr(self._data_position(), "batches", None)
-        if endless and resume["positioned"] and batches:
+        if endless and positioned and batches:
             self._move(*divmod(number * batches + begin, batches))
-        elif endless or not resume["positioned"]:
-            self._move(number, 0)
+        elif endless or not positioned:
+            self._move(0 if self.is_cached else number, 0)
             to_read = begin
         else:
             self._move(number, begin)
@@ -239,7 +244,7 @@ class BackupAndResume(SetStreamPosition):
         distribution.sum_over_processes(self.model, [0.0])
         self._say(
             f"SIGTERM: stopped at {self._place()}. The backup in {self._path} is "
-            "complete; the same command continues from it."
+            "complete: a run that is started again can continue from it."
         )
         raise SystemExit(EXIT_CODE)
 

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from keras_bertfam.arguments import checked
+from keras_bertfam.layers.data.pipelines import is_cached, keeps_batches
 
 
 @checked
@@ -15,9 +16,6 @@ class SetStreamPosition(keras.callbacks.Callback):
     depend only on the seed, the pass over the data and the batch. Without
     `steps_per_epoch` epoch `e` is pass `e`. With `steps_per_epoch` a pass may take
     several epochs of Keras; then only the first position is set.
-
-    Without `steps_per_epoch` epoch `e` is pass `e`. With it, Keras goes on with a
-    pass over several epochs; only the first position is set then.
 
     Args:
         position: `StreamPosition` of the data; `None` takes that of
@@ -56,6 +54,9 @@ class SetStreamPosition(keras.callbacks.Callback):
         self.steps_per_epoch = steps_per_epoch
         self.cardinality = cardinality
         self.batches: int | None = None
+        # Whether the data has the batches of its preprocessor's dataset.
+        self.keeps_batches = True
+        self.is_cached = False
         self._point: Any = None  # the pass, and its batch with which the epoch began
         self._steps = 0  # batches of this epoch that are done
 
@@ -133,6 +134,8 @@ def with_stream_position(
         setters = [SetStreamPosition()]
         callbacks = [*setters, *callbacks]
     setters[0].steps_per_epoch = steps_per_epoch
+    setters[0].keeps_batches = keeps_batches(data)
+    setters[0].is_cached = is_cached(data)
     if position is not None:
         setters[0].position = position
     if hasattr(data, "cardinality"):

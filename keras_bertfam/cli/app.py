@@ -522,7 +522,11 @@ def predict(
     ],
     files: Annotated[list[str] | None, typer.Argument(help=_LINES)] = None,
     text: Annotated[
-        list[str] | None, typer.Option(help="Column with the texts. Twice for pairs.")
+        list[str] | None,
+        typer.Option(
+            help="Column with the texts. Twice for pairs. Default: text; in CoNLL "
+            "files, tokens."
+        ),
     ] = None,
     ensemble: Annotated[
         list[str] | None,

@@ -1,5 +1,6 @@
 """Fine-tune by recipe: a grid, early stopping, and the median over seeds."""
 
+import collections
 import functools
 import itertools
 import math
@@ -228,6 +229,8 @@ def finetune(
     median, settings = best
     name = f"best, median of {len(seeds)}: {_described(settings)}"
     report(f"{name}: {formatted(median)}")
+    if (warned := _learned_nothing(validation_set, median)) is not None:
+        report(warned)
     if output is not None:
         submissions.remove_old(output)
     if output is not None and task is not None:
@@ -246,6 +249,23 @@ def _write_predictions(output, validation_set, tests, way, report):
         submissions.write_answers(model, validation_set, output, report)
     predict = functools.partial(way.predict, model)
     submissions.write(facts, tests, predict, output, report)
+
+
+def _learned_nothing(examples, scores):
+    """Say it if always giving the most frequent class would be as good, else `None`."""
+    if examples.task.kind != "classification" or "accuracy" not in scores:
+        return None
+    answer, count = collections.Counter(examples.y).most_common(1)[0]
+    share = count / len(examples.y)
+    if scores["accuracy"] > share:
+        return None
+    names = examples.label_names
+    named = names[answer] if isinstance(answer, int) and names else answer
+    return (
+        f"Always answering {named!r} would have an accuracy of {share:.4f}: this model "
+        "hasn't learned to tell classes apart. A model of a few million weights "
+        "usually needs a higher rate, such as --learning-rate 1e-3, and more epochs."
+    )
 
 
 _FACTORS = ("rates", "batch sizes", "numbers of epochs", "seeds")

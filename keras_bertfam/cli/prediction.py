@@ -97,8 +97,9 @@ def predict(
             `keras_bertfam.datasets.load_examples`; other files have one text a line. If
             it is empty, `lines` are read.
         text: names of the columns with the texts, two for pairs. If it is empty, the
-            task's usual ones. Lines of files that aren't tables hold JSON objects if
-            there is more than one column. Blank lines are skipped.
+            task's usual ones; in CoNLL files, `tokens`. Lines of files that aren't
+            tables hold JSON objects if there is more than one column. Blank lines are
+            skipped.
         lines: file object, standard input by default.
 
     Yields:
@@ -108,6 +109,8 @@ def predict(
         ValueError: for a line or table without the columns.
     """
     usual, answer = _TASKS.get(type(model)) or (model.text_columns, type(model).answers)
+    if files and all(map(tables.is_conll, files)):
+        usual = ("tokens",)
     columns = [*text] or [*usual]
     for rows in _batches(_rows(files, columns, lines)):
         given = [[row[column] for row in rows] for column in columns]

@@ -95,6 +95,13 @@ def _pretrain(run, report):
     except SystemExit:  # raised by `BackupAndResume` when the run is told to end
         report("The same command with --resume continues the run.")
         raise
+    except KeyboardInterrupt:
+        if has_backup(backup):
+            report(
+                f"Stopped. The same command with --resume continues from the last "
+                f"backup, in {backup}."
+            )
+        raise
     report(f"Wrote {run.output}. Its {FILE_NAME} repeats the run.")
     return model
 

@@ -107,6 +107,11 @@ _CONLL_U = "id tokens lemma upos xpos feats head deprel deps misc".split()
 SUFFIXES = (*_DELIMITERS, *_JSON, *_PARQUET, *_CONLL)
 
 
+def is_conll(path: Path) -> bool:
+    """Tell whether a path's ending is that of a file of words in CoNLL's format."""
+    return suffix_of(path) in _CONLL
+
+
 def is_file_name(name: str) -> bool:
     """Tell whether a name has one of the suffixes that are read here."""
     return suffix_of(name) in SUFFIXES

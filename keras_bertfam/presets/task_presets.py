@@ -125,8 +125,9 @@ class TaskPresets(Mixin):
         quantized = config.pop("quantized_layers", None)
         same_heads = cls._adapt_config(config, kwargs)
         arguments = {**config, "backbone": backbone, **kwargs}
-        # An error may also come from the caller's arguments, if there are any.
-        read = os.path.isdir(preset) and not kwargs
+        # An error may also come from the caller's arguments: those that are given, and
+        # those that another task's preset leaves to the caller.
+        read = same_heads and not kwargs
         with preset_checks.explain_load_errors(preset) if read else nullcontext():
             task = cls(**arguments)
         if same_heads:

@@ -41,7 +41,8 @@ def warn_of_small_batches(task: Model, rows: int | None) -> None:
         f"{recipe.batch_size} rows, and these have {rows}. Rates for Adam and LAMB "
         "usually scale with the square root of the batch size, "
         f"learning_rate={root:.2g} in `compile()`; those for SGD with the batch size, "
-        f"{linear:.2g}.",
+        f"{linear:.2g}. A small model in a short run learns more at a higher rate, "
+        "such as 1e-3.",
         stacklevel=3,
     )
 

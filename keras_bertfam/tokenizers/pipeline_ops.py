@@ -1,6 +1,8 @@
 """What pipelines need from tokenizers: graph ops, special ids, and starts of words."""
 
 import functools
+import string
+import unicodedata
 from typing import Any
 
 import keras_hub
@@ -135,8 +137,10 @@ def word_start_table(tokenizer: Tokenizer) -> list[bool]:
 
     In WordPiece `##` marks tokens that continue a word. In byte-level BPE `Ġ`, and in
     SentencePiece and byte pairs that fall back to bytes `▁`, mark tokens that start
-    one. Special tokens start a word. Tokenizers of other kinds are told by the sign
-    that their vocabulary has.
+    one. There a punctuation mark is a word, too, as in the code of ALBERT, XLNet and
+    DeBERTa; in RoBERTa's, of `Ġ`, it belongs to the word before it. Special tokens
+    start a word. Tokenizers of other kinds are told by the sign that their vocabulary
+    has.
 
     Raises:
         ValueError: for a vocabulary without the sign of its kind.
@@ -156,7 +160,17 @@ def word_start_table(tokenizer: Tokenizer) -> list[bool]:
         )
     if sign == "##":
         return [not t.startswith(sign) for t in tokens]
-    return [t.startswith(sign) or t in special for t in tokens]
+    return [
+        t.startswith(sign) or t in special or (sign == "▁" and _is_mark(t))
+        for t in tokens
+    ]
+
+
+def _is_mark(token):
+    """Tell whether a token is one character of punctuation, or of ASCII's symbols."""
+    return len(token) == 1 and (
+        token in string.punctuation or unicodedata.category(token)[0] == "P"
+    )
 
 
 def _word_signs(tokenizer):

@@ -18,6 +18,7 @@ from keras_bertfam.callbacks.stream_position import (
     SetStreamPosition,
     with_stream_position,
 )
+from keras_bertfam.layers.data.pipelines import is_cached, keeps_batches
 from tests import tiny_masked_lm as tiny
 from tests.checkout import ROOT
 from tests.resume_worker import At, train
@@ -295,6 +296,38 @@ def test_resume_with_data_that_has_no_position(tmp_path):
         return tiny.stream(model, training=False).take(7)
 
     check_resumes_at(tmp_path, (1, 4), data)
+
+
+BEHIND = {
+    "take": lambda data: data.take(5),
+    "skip": lambda data: data.skip(1),
+    "shuffle": lambda data: data.shuffle(3, 0, reshuffle_each_iteration=False),
+    "concatenate": lambda data: data.concatenate(data),
+    "cache": lambda data: data.cache(),
+    "map": lambda data: data.map(lambda *batch: batch).prefetch(1),
+    "take, repeat": lambda data: data.take(4).repeat(),
+    "repeat, take": lambda data: data.repeat().take(9),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", BEHIND)
+def test_resume_with_more_behind_the_data(name, tmp_path):
+    def data(model):
+        return BEHIND[name](tiny.stream(model))
+
+    steps = {"steps_per_epoch": 5} if name == "take, repeat" else {}
+    check_resumes_at(tmp_path, (1, 3), data, **steps)
+
+
+def test_data_that_can_begin_in_the_middle():
+    data = tiny.stream(tiny.make_model())
+    kept = {name for name, make in BEHIND.items() if keeps_batches(make(data))}
+    assert kept == {"map"}
+    assert keeps_batches(data) and keeps_batches(data.repeat())
+    assert not keeps_batches(data.repeat(2))
+    assert {name for name, make in BEHIND.items() if is_cached(make(data))} == {"cache"}
 
 
 @pytest.mark.slow

@@ -179,19 +179,24 @@ def number_words(candidates: TFTensor, starts: TFTensor) -> tuple[TFTensor, TFTe
 
 
 def select_words(
-    candidates: TFTensor, starts: TFTensor, counts: TFTensor, seed: TFTensor
+    candidates: TFTensor,
+    starts: TFTensor,
+    counts: TFTensor,
+    seed: TFTensor,
+    parts: bool = True,
 ) -> TFTensor:
     """Select whole words in random order, each that fits what is left of the count.
 
     A word begins at a candidate that starts one, or that follows a token that is no
-    candidate. The candidates after it that don't start a word belong to it. Words that
-    are too long for the count are cut, see `part_long_words`.
+    candidate. The candidates after it that don't start a word belong to it.
 
     Args:
         candidates: bool tensor of shape `(batch, length)`.
         starts: bool tensor of that shape: which tokens start a word.
         counts: int32 tensor of shape `(batch,)`: how many tokens to select.
         seed: integer tensor of shape `(2,)`.
+        parts: bool. Whether words that are too long for the count are cut, see
+            `part_long_words`. If not, they aren't selected.
 
     Returns:
         A bool tensor of shape `(batch, length)` with at most `counts` true
@@ -200,7 +205,8 @@ def select_words(
     # Example: words of the sizes 2, 1, 3 and a count of 3. In the random order 1, 2, 0
     # the sizes are 1, 3, 2: the first and the last fit, so words 0 and 1 are selected.
     shape = tf.shape(candidates)
-    starts = part_long_words(candidates, starts, counts, seed)
+    if parts:
+        starts = part_long_words(candidates, starts, counts, seed)
     word, sizes = number_words(candidates, starts)
     order = tf.argsort(distinct_scores(shape, seed), axis=1)
     in_order = tf.gather(tf.reshape(sizes, shape), order, axis=1, batch_dims=1)

@@ -7,7 +7,11 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.corruption.selection import after_other, distinct_scores
+from keras_bertfam.layers.corruption.selection import (
+    after_other,
+    distinct_scores,
+    select_words,
+)
 from keras_bertfam.layers.corruption.span_selection import (
     select_ngram_windows,
     select_ngrams,
@@ -78,7 +82,8 @@ class NGrams(MaskingStrategy):
     ```
 
     Reference: [Lan et al., 2019](https://arxiv.org/abs/1909.11942), section 4.1.
-    In the released code n-grams can also run across [SEP]; here they don't.
+    In the released code n-grams can also run across [SEP], and a piece with digits or
+    letters beyond a to z is a word of its own; here they don't, and it isn't.
     """
 
     name = "ngrams"
@@ -264,7 +269,8 @@ class GivenSpans(MaskingStrategy):
 
     Args:
         only_spans: bool. Whether to select spans only. If not, words outside of spans
-            (number 0) are selected too. Defaults to `False`.
+            (number 0) are selected too, and where these can't fill the count, also
+            parts of spans that are longer than it. Defaults to `False`.
 
     Example:
 
@@ -298,6 +304,18 @@ class GivenSpans(MaskingStrategy):
             )
         candidates, starts = super().units(token_ids, candidates, starts, span_ids)
         return candidates & (span_ids != 0) if self.only_spans else candidates, starts
+
+    def select(
+        self,
+        token_ids: TFTensor,
+        candidates: TFTensor,
+        starts: TFTensor,
+        counts: TFTensor,
+        max_count: int,
+        seed: TFTensor,
+    ) -> TFTensor:
+        # Text without spaces is a long word, which must be cut. A span never is.
+        return select_words(candidates, starts, counts, seed, not self.only_spans)
 
 
 def _check_length(name, value):

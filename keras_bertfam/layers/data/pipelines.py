@@ -13,6 +13,15 @@ from keras_bertfam.types import TFDataset
 
 # The batches of a pass, for datasets in use that don't know their cardinality.
 _counts: Any = weakref.WeakKeyDictionary()
+_made: Any = weakref.WeakSet()  # what `ready_to_iterate` has returned
+# TensorFlow's classes of datasets with a batch for each one that they read.
+_ONE_FOR_ONE = {
+    "MapDataset",
+    "ParallelMapDataset",
+    "PrefetchDataset",
+    "OptionsDataset",
+    "AssertCardinalityDataset",
+}
 PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
 
 
@@ -65,7 +74,57 @@ def ready_to_iterate(dataset: TFDataset) -> TFDataset:
     options.experimental_distribute.auto_shard_policy = (
         tf.data.experimental.AutoShardPolicy.DATA
     )
-    return dataset.prefetch(8).with_options(options)
+    made = dataset.prefetch(8).with_options(options)
+    _made.add(made)
+    return made
+
+
+def keeps_batches(dataset: Any) -> bool:
+    """Tell whether a dataset has the batches of one that this library has made.
+
+    Then a pass can begin in the middle, by the data's `StreamPosition`. With `take`,
+    `skip` or `shuffle` behind it, other batches would follow.
+
+    Args:
+        dataset: `tf.data.Dataset`; others are taken to be right.
+
+    Example:
+
+    ```python
+    from keras_bertfam.layers.data import pipelines
+    data = pipelines.ready_to_iterate(tf.data.Dataset.range(9))
+    pipelines.keeps_batches(data.map(lambda x: x + 1).repeat())  # True
+    pipelines.keeps_batches(data.take(5))  # False
+    ```
+    """
+    for each in _behind_made(dataset):
+        name = _name_of(each)
+        endless = name == "RepeatDataset" and int(each.cardinality()) == -1
+        if not (endless or name in _ONE_FOR_ONE):
+            return False
+    return True
+
+
+def is_cached(dataset: Any) -> bool:
+    """Tell whether each pass of a dataset repeats the first one, by `cache()`.
+
+    Args:
+        dataset: see `keeps_batches`.
+    """
+    return any(_name_of(each) == "CacheDataset" for each in _behind_made(dataset))
+
+
+def _behind_made(dataset):
+    """List what a user has put behind a dataset of this library, the last first."""
+    if not isinstance(dataset, tf.data.Dataset) or dataset in _made:
+        return []
+    inputs = dataset._inputs()
+    return [dataset, *(each for part in inputs for each in _behind_made(part))]
+
+
+def _name_of(dataset):
+    """Give the name of TensorFlow's class, which begins with `_` in some modules."""
+    return type(dataset).__name__.lstrip("_")
 
 
 class FirstBatch:

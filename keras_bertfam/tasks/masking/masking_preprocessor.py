@@ -237,7 +237,8 @@ class MaskingPreprocessor(PackingPreprocessor):
                 return None, weights
         else:
             left_out |= {tokenizer.pad_token_id}
-            left_out |= {i for i, token in enumerate(vocabulary) if token == "<unk>"}
+            unknown = ("<unk>", "[UNK]")
+            left_out |= {i for i, token in enumerate(vocabulary) if token in unknown}
         ids = [i for i in range(len(vocabulary)) if i not in left_out]
         return ids, None if weights is None else [weights[i] for i in ids]
 

@@ -82,10 +82,12 @@ def read_documents(
             Parquet. Defaults to `"text"`.
         max_bytes: int. A longer document of a file is cut into pieces, at the ends of
             lines. All pieces except the first begin with a zero byte, which tells
-            sentence pairs that they belong to one document. Defaults to 1 MiB.
+            sentence pairs that they belong to one document. Other rows take each piece
+            for a document. Defaults to 1 MiB.
         num_shards: int. How many readers share the source. Each reads every
             `num_shards`-th file, or every `num_shards`-th document if the source isn't
-            files. Defaults to `1`.
+            files. Give each reader's preprocessor a `seed` of its own: with the same
+            seed they mask the same places. Defaults to `1`.
         shard_index: int in `[0, num_shards)`. Which share to read. Defaults to
             `0`.
         one_per_file: bool. Whether a text file is one document; its blank lines are

@@ -303,7 +303,7 @@ def batch_maker(
         partners=made.partners,
         both_directions=made.both_directions,
     )
-    _check_slices(corpus, source)
+    _check_slices(corpus, source, made.least_streams)
     own = corpus.num_slices // corpus.num_workers
     parts = range(corpus.worker_index * own, (corpus.worker_index + 1) * own)
 
@@ -357,13 +357,20 @@ def _check(corpus, options):
         )
 
 
-def _check_slices(corpus, source):
+def _check_slices(corpus, source, least_streams):
     directions = 2 if source.both_directions else 1
-    if source.batch_size % (corpus.num_slices * directions):
+    each = corpus.num_slices * directions
+    if source.batch_size % each:
         raise ValueError(
-            f"`batch_size` must be a multiple of {corpus.num_slices * directions}, for "
+            f"`batch_size` must be a multiple of {each}, for "
             f"num_slices={corpus.num_slices} and {directions} direction(s) of text. "
             f"Received: {source.batch_size}."
+        )
+    if corpus.num_slices > 1 and source.batch_size < least_streams * each:
+        raise ValueError(
+            f"`batch_size` must be at least {least_streams * each}, for "
+            f"num_slices={corpus.num_slices}, {directions} direction(s) of text, and "
+            f"{least_streams} streams of each. Received: {source.batch_size}."
         )
 
 

@@ -23,12 +23,14 @@ class TokenRows:
         lay_out: function of what `BatchSource.read` gives and a seed, to rows. Works
             in a graph.
         partners, both_directions: see `BatchSource`.
+        least_streams: int. How many streams of each direction rows are made of.
     """
 
     kind: RowKind
     lay_out: Callable[[Read, TFTensor], Read]
     partners: bool = False
     both_directions: bool = False
+    least_streams: int = 1
 
 
 def blocks(

@@ -311,13 +311,19 @@ class ParallelRows(Rows):
             advance=self.reuse_length or window,
         )
         return TokenRows(
-            kind, lambda found, seed: found, both_directions=self.both_directions
+            kind,
+            lambda found, seed: found,
+            both_directions=self.both_directions,
+            least_streams=self._least_streams(),
         )
+
+    def _least_streams(self):
+        return 1 if self.next_rate == 1 else 2
 
     def _check(self, options):
         check_continued_options(options)
         streams = options.rows // (2 if self.both_directions else 1)
-        least = 1 if self.next_rate == 1 else 2
+        least = self._least_streams()
         if streams < least:
             raise ValueError(
                 f"`batch_size` must give at least {least} streams per direction: with "
