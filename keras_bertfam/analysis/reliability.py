@@ -46,7 +46,8 @@ def calibration(probabilities: Any, y_true: Any, bins: int = 10) -> dict[str, An
     confidence = probabilities.max(axis=1)
     right = probabilities.argmax(axis=1) == y_true
     # A bin includes its upper edge, as in the paper.
-    places = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
+    edges = np.linspace(0, 1, bins + 1)
+    places = np.clip(np.searchsorted(edges, confidence) - 1, 0, bins - 1)
     counts = np.bincount(places, minlength=bins)
     share = np.where(counts, counts, np.nan)
     means = np.bincount(places, confidence, minlength=bins) / share

@@ -168,6 +168,10 @@ class _Line:
         self.special = [
             getattr(tokenizer, f"{name}_token_id") for name in ("start", "end", "pad")
         ]
+        # Tokens that the task has added to the vocabulary are special, too.
+        self.known = tokenizer.vocabulary_size()
+        self.added = getattr(task.preprocessor, "new_tokens", ())
+        self.special += range(self.known, self.known + len(self.added))
         self.content = None
         if baseline != "zero":
             self.content = getattr(tokenizer, f"{baseline}_token_id", None)
@@ -206,7 +210,7 @@ class _Line:
             total += np.tensordot(self.weights[part], slopes, axes=1)
         scores = ((end - start) * total).sum(axis=-1)
         seen = np.asarray(row.get("padding_mask", np.ones(ids.shape)), bool)
-        tokens = [self.tokenizer.id_to_token(int(token)) for token in ids[seen]]
+        tokens = [self._token(int(token)) for token in ids[seen]]
         return Saliency(
             tokens,
             scores[seen],
@@ -215,6 +219,11 @@ class _Line:
             float(baseline_output),
             self._called(place),
         )
+
+    def _token(self, number):
+        if number < self.known:
+            return self.tokenizer.id_to_token(number)
+        return self.added[number - self.known]
 
     def _called(self, place):
         """Name an output as the task does: by its class or its key."""
@@ -230,6 +239,12 @@ class _Line:
             return None, np.zeros(0, "float32")
         given = _outputs(self.task, _repeated(row, 1))
         name, place = _place(self.task, given, self.target)
+        words = row.get("word_mask")
+        if words is not None and place and not words[place[0]]:
+            raise ValueError(
+                f"`target` must be one of the {np.sum(words)} words of an example. "
+                f"Received: {self.target!r}."
+            )
         self.name = name
         chosen = np.zeros((given if name is None else given[name]).shape, "float32")
         chosen[place] = 1

@@ -212,7 +212,7 @@ def train_static_vectors(
     _need_gensim()
     from gensim.models import Word2Vec
 
-    for name, value in (("dim", dim), ("window", window)):
+    for name, value in (("dim", dim), ("window", window), ("epochs", epochs)):
         check_number(name, value, 1)
     same = str if match_case else str.casefold
     texts = [[*map(same, words)] for words in words_of(documents)]

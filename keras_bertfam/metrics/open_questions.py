@@ -66,7 +66,7 @@ def open_question_scores(
     Reference: [Lee et al., 2019](https://arxiv.org/abs/1906.00300), and the released
     code.
     """
-    _check_lengths(answers, predictions)
+    _check_answers(answers, predictions)
     found = Patterns() if patterns else None
     right = 0
     for texts, prediction in zip(answers, predictions, strict=True):
@@ -120,7 +120,7 @@ def answer_recall(
     Reference: [Karpukhin et al., 2020](https://arxiv.org/abs/2004.04906), and the
     released code.
     """
-    _check_lengths(answers, passages)
+    _check_answers(answers, passages)
     if min(counts, default=0) < 1:
         raise ValueError(
             f"`counts` must be some numbers of at least 1. Received: {[*counts]}."
@@ -234,9 +234,14 @@ class Patterns:
             return known.compile(pattern, flags)
 
 
-def _check_lengths(answers, others):
+def _check_answers(answers, others):
     if len(answers) != len(others) or not len(answers):
         raise ValueError(
             "There must be a list of answers for each of the questions, and a "
             f"question. Received: {len(answers)} and {len(others)}."
+        )
+    if single := [each for each in answers if isinstance(each, str)]:
+        raise ValueError(
+            "The answers of a question must be a list of strings. Received: "
+            f"{single[0]!r}."
         )

@@ -4,6 +4,8 @@ import dataclasses
 import importlib
 import itertools
 import operator
+import re
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -75,6 +77,11 @@ def _word_accuracy(library, y_true, y_pred):
 
 
 def _label_f1(library, y_true, y_pred):
+    if single := [each for each in (*y_true, *y_pred) if isinstance(each, str)]:
+        raise ValueError(
+            "The classes of an example must be a list for micro_f1. Received: "
+            f"{single[0]!r}."
+        )
     pairs = [({*true}, {*found}) for true, found in zip(y_true, y_pred, strict=True)]
     right, count = (
         sum(len(true & found) for true, found in pairs),
@@ -86,6 +93,8 @@ def _label_f1(library, y_true, y_pred):
 def _word_macro_f1(library, y_true, y_pred):
     rows = zip(*with_labels(y_true, y_pred), strict=True)
     pairs = [pair for row in rows for pair in zip(*row, strict=True)]
+    if not pairs:
+        return 0.0
     true, found = ([str(pair[k]) for pair in pairs] for k in (0, 1))
     return library.f1_score(true, found, average="macro", zero_division=0)
 
@@ -131,6 +140,7 @@ def _open_questions(patterns):
 
 def _rouge(name):
     def function(library, references, texts):
+        _warn_of_scripts(references)
         scorer = library.RougeScorer([name], use_stemmer=True)
         scores = [
             scorer.score_multi(_references(reference), text)[name].fmeasure
@@ -152,7 +162,29 @@ def _sacrebleu(name):
 
 def _references(texts):
     """List the texts with which an answer is compared."""
-    return [texts] if isinstance(texts, str) else [*texts]
+    found = [texts] if isinstance(texts, str) else [*texts]
+    if not found:
+        raise ValueError(
+            "`y_true` must have a reference for each text. Received: a list of none."
+        )
+    return found
+
+
+def _warn_of_scripts(references):
+    """Warn of references in which ROUGE finds no words."""
+    texts = [text for each in references for text in _references(each)]
+    unread = [
+        text
+        for text in texts
+        if re.search(r"\w", text) and not re.search("[a-z0-9]", text.lower())
+    ]
+    if unread:
+        warnings.warn(
+            "ROUGE's words are of the letters a to z and digits. Without any, "
+            f"{len(unread)} of {len(texts)} references have a score of 0, such as "
+            f"{unread[0]!r:.60}.",
+            stacklevel=5,
+        )
 
 
 METRICS = {

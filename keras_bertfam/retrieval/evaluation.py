@@ -2,12 +2,13 @@
 
 import csv
 import dataclasses
+import math
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from keras_bertfam.arguments import check_number, checked
+from keras_bertfam.arguments import check_number, check_several, checked
 from keras_bertfam.parsing import parse_json
 from keras_bertfam.retrieval.index import Index
 from keras_bertfam.types import Path
@@ -208,7 +209,8 @@ def evaluate_search(
 
     Returns:
         Dict from measures to their means over the queries. nDCG's gain is the grade. A
-        passage with the same id as the query is left out, as in BEIR.
+        passage with the same id as the query is left out, as in BEIR. Passages with
+        equal scores are ordered by their ids, the last first, as in trec_eval.
 
     Raises:
         ValueError: for an argument out of its range, an unknown measure, or unknown
@@ -232,6 +234,9 @@ def evaluate_search(
         ) from error
     check_number("k", k, 1)
     check_number("rerank", rerank, 1)
+    check_several("measures", measures)
+    if not measures:
+        raise ValueError("`measures` must have at least one. Received: none.")
     parsed = [_measure(ir_measures, name) for name in measures]
     names = list(data.relevance)
     texts = [data.queries[name] for name in names]
@@ -245,15 +250,20 @@ def evaluate_search(
         )
     run = {}
     for name, pairs in zip(names, found, strict=True):
-        others = [pair for pair in pairs if pair[0] != name]
-        if own:
-            others = sorted(others, key=lambda pair: -pair[1])[:k]
-        run[name] = {str(p): float(s) for p, s in others}
-        unknown = [p for p in run[name] if p not in data.passages]
+        scored = {str(p): float(s) for p, s in pairs if p != name}
+        unknown = [p for p in scored if p not in data.passages]
         if unknown:
             raise ValueError(
                 f"`search` must give ids of `data.passages`. Received: {unknown[0]!r}."
             )
+        if any(map(math.isnan, scored.values())):
+            raise ValueError(
+                "`search` must give scores that are numbers. Received NaN for "
+                f"{name!r}."
+            )
+        ranked = sorted(scored, key=lambda p: (scored[p], p), reverse=True)[:k]
+        # Libraries of measures differ in how they order equal or close scores.
+        run[name] = {p: -float(place) for place, p in enumerate(ranked)}
     if reranker is not None:
         run = _reranked(data, run, reranker, rerank, batch_size)
     scores = ir_measures.calc_aggregate(parsed, data.relevance, run)

@@ -90,6 +90,8 @@ def mine_negatives(
             "`queries` and `passages` must be equally many. Received: "
             f"{len(queries)} and {len(passages)}."
         )
+    if not queries:
+        raise ValueError("`queries` must have at least one. Received: none.")
     check_number("count", count, 1)
     if depth - skip < count:
         raise ValueError(
@@ -104,7 +106,7 @@ def mine_negatives(
     answers: dict[str, set[str]] = {}
     rights = [_as_text(passage) for passage in passages]
     for query, right in zip(queries, rights, strict=True):
-        answers.setdefault(query, set()).add(right)
+        answers.setdefault(query, set()).add(_plain(right))
     scores = _scores(index.encoder, queries, passages, batch_size, too_long)
     limits = np.full(len(scores), np.inf if max_score is None else max_score)
     if margin is not None:
@@ -119,7 +121,7 @@ def mine_negatives(
             text
             for each in found[row][skip:]
             if each.score <= limit
-            and (text := _as_text(each.passage)) not in answers[query]
+            and _plain(text := _as_text(each.passage)) not in answers[query]
         ]
         if len(texts) < count:
             continue
@@ -151,6 +153,11 @@ def _scores(encoder, queries, passages, batch_size, too_long):
         else:
             scores.append(np.sum(ours * theirs, axis=1))
     return np.concatenate(scores)
+
+
+def _plain(text):
+    """Make texts equal that differ in white space only."""
+    return " ".join(text.split())
 
 
 def _as_text(passage):

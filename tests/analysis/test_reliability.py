@@ -65,3 +65,11 @@ def test_plot(tmp_path):
 def test_what_has_no_calibration(probabilities, y, bins, message):
     with pytest.raises(ValueError, match=message):
         calibration(probabilities, y, bins)
+
+
+@pytest.mark.parametrize("bins", [5, 10, 20, 100])
+def test_every_bin_has_its_upper_edge(bins):
+    edges = [k / bins for k in range(bins // 2 + 1, bins + 1)]
+    for number, edge in enumerate(edges, bins // 2):
+        counts = calibration([[edge, 1 - edge]], [0], bins=bins)["counts"]
+        assert counts.argmax() == number

@@ -8,6 +8,8 @@ from keras_bertfam.analysis import token_saliency
 from keras_bertfam.tasks import (
     MultipleChoice,
     MultipleChoicePreprocessor,
+    RelationClassifier,
+    RelationClassifierPreprocessor,
     TextClassifier,
     TextClassifierPreprocessor,
     TextEmbedder,
@@ -17,6 +19,7 @@ from keras_bertfam.tasks import (
     TokenClassifier,
     TokenClassifierPreprocessor,
 )
+from keras_bertfam.tasks.finetuning.relation_classifier_preprocessor import MARKERS
 from tests import tiny_fine_tuning as tiny
 from tests import tiny_questions, tiny_text_to_text
 
@@ -155,3 +158,21 @@ def test_what_has_no_saliency():
     token_saliency(model, TEXTS, steps=1)
     after = ops.convert_to_numpy(model.backbone.token_embedding(np.array([[5]])))
     np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_tokens_that_a_task_has_added():
+    relations = make(RelationClassifier, RelationClassifierPreprocessor, num_classes=2)
+    x = {"text": ["the cat saw a dog"], "first": [(4, 7)], "second": [(14, 17)]}
+    [found] = token_saliency(relations, x, 1, steps=64)
+    check_complete([found])
+    added = [token in MARKERS for token in found.tokens]
+    assert sum(added) == 4 and not found.scores[added].any()
+
+
+@pytest.mark.any_backend
+def test_a_word_that_an_example_lacks_is_refused():
+    tagger = make(TokenClassifier, TokenClassifierPreprocessor, num_classes=3)
+    with pytest.raises(ValueError, match=r"one of the 1 words .*Received: \(1, 1\)"):
+        token_saliency(tagger, [["the", "cats"], ["a"]], (1, 1), steps=2)

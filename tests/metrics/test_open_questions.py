@@ -109,3 +109,12 @@ def test_what_is_refused():
 def test_patterns_with_accents_are_found_in_passages():
     found = answer_recall([["in Zürich"]], [["Zürich|Bern"]], [1], patterns=True)
     assert found == {"recall@1": 100.0}
+
+
+def test_a_string_is_no_list_of_answers():
+    for function, given in (
+        (open_question_scores, (["Paris"], ["P"])),
+        (answer_recall, ([["P"]], ["Paris"])),
+    ):
+        with pytest.raises(ValueError, match="must be a list of strings.*'Paris'"):
+            function(*given)

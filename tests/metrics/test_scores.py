@@ -193,3 +193,15 @@ def test_every_metric_of_the_tasks_exists():
     from keras_bertfam.datasets.task_data import TASKS
 
     assert {name for task in TASKS.values() for name in task.metrics} <= METRICS.keys()
+
+
+def test_texts_that_have_no_score():
+    with pytest.raises(ValueError, match="must be a list for micro_f1.*'joy'"):
+        compute_metrics(["micro_f1"], ["joy"], ["yoj"])
+    for name in ("bleu", "rouge1"):
+        with pytest.raises(ValueError, match="`y_true` must have a reference"):
+            compute_metrics([name], [[], ["a cat"]], ["a cat", "a dog"])
+    with pytest.warns(UserWarning, match="1 of 2 references .*'кошка сидит'"):
+        found = compute_metrics(["rouge1"], ["кошка сидит", "a cat"], ["a", "a cat"])
+    assert found == {"rouge1": 50.0}
+    assert compute_metrics(["word_macro_f1"], [[-100]], [["O"]])["word_macro_f1"] == 0

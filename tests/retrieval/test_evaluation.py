@@ -183,3 +183,35 @@ def test_what_is_refused():
     ]:
         with pytest.raises(ValueError, match=message):
             evaluate_search(**{"data": DATA, "search": fixed, **arguments})
+
+
+def scored(*pairs):
+    return lambda queries, k: [list(pairs), [("p2", 1.0)]]
+
+
+@pytest.mark.parametrize("scores", [(1e9 + 1, 1e9), (1.00000001, 1.0), (1.0, 1.0)])
+def test_every_measure_has_the_same_order(scores):
+    """`ir_measures` asks several libraries, some of which compute in 32 bits."""
+    measures = ["RR", "RR@10", "AP", "P@1", "nDCG@1"]
+    for best, other in (("p1", "q2"), ("q2", "p1")):
+        data = SearchData(PASSAGES, QUERIES, {"q1": {best: 1}, "q2": {"p2": 1}})
+        search = scored((best, scores[0]), (other, scores[1]))
+        first = scores[0] > scores[1] or best == "q2"  # of equal ones the last id
+        found = evaluate_search(data, search, measures=measures)
+        right = 0.75 if not first else 1.0
+        assert found["RR"] == found["RR@10"] == found["AP"] == right
+        assert found["P@1"] == found["nDCG@1"] == (1.0 if first else 0.5)
+
+
+def test_only_k_passages_count():
+    data = SearchData({"p1": "a", "p2": "b"}, {"q1": "c"}, {"q1": {"p2": 1}})
+    found = [("p1", 3.0), ("p2", 2.0)]
+    search = {"k": 1, "measures": ["R@100"]}
+    assert evaluate_search(data, lambda *_: [found], **search) == {"R@100": 0.0}
+
+
+def test_what_search_and_measures_must_be():
+    with pytest.raises(ValueError, match="Received NaN for 'q1'"):
+        evaluate_search(DATA, scored(("p1", float("nan"))))
+    with pytest.raises(ValueError, match="`measures` must have at least one"):
+        evaluate_search(DATA, fixed, measures=[])

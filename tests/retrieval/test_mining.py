@@ -38,6 +38,19 @@ def test_best_ones_without_what_answers(index):
     )
 
 
+def test_an_answer_is_known_whatever_its_spaces(index, monkeypatch):
+    whole = Encoder.encode
+    monkeypatch.setattr(
+        Encoder,
+        "encode",
+        lambda self, texts, *args: whole(
+            self, [" ".join(text.split()) for text in texts], *args
+        ),
+    )
+    found = mine_negatives(index, ["two 2?"], [" two  2 "], 4)
+    assert "two 2" not in [negative for [negative] in found[2:]]
+
+
 def test_margins(index):
     def first(**kwargs):
         return mine_negatives(index, ["zero?"], ["zero"], **kwargs)[2]
@@ -63,6 +76,8 @@ def test_errors(index):
         mine_negatives(index, ["zero?"], ["zero", "one"])
     with pytest.raises(ValueError, match="depth=2, skip=1, count=2"):
         mine_negatives(index, ["zero?"], ["zero"], 2, skip=1, depth=2)
+    with pytest.raises(ValueError, match="`queries` must have at least one"):
+        mine_negatives(index, [], [])
     index.encoder = None
     with pytest.raises(ValueError, match="must have its encoder"):
         mine_negatives(index, ["zero?"], ["zero"])

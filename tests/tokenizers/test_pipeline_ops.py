@@ -211,3 +211,12 @@ def test_word_starts_of_a_published_vocabulary(data_dir):
     expected = {t for t in tokens if t.startswith("Ġ")}
     found = {t for t, starts in zip(tokens, table, strict=True) if starts}
     assert expected <= found and len(found - expected) < 10
+
+
+def test_punctuation_is_a_word_in_sentence_pieces():
+    """As in the code of ALBERT, XLNet and DeBERTa; in RoBERTa's it is none."""
+    gemma = GemmaTokenizer(numbered([*GEMMA, ".", "…", "$", "..", "é", "5"]), ["▁ a"])
+    assert word_start_table(gemma)[-6:] == [True, True, True, False, False, False]
+    tokens = [*SPECIALS_OF_ROBERTA, "Ġ", "a", "Ġa", ".", "$"]
+    roberta = RobertaTokenizer(numbered(tokens), ["Ġ a"])
+    assert word_start_table(roberta)[-2:] == [False, False]

@@ -137,6 +137,8 @@ def labelled_batches(model: Model, data: Any, batch_size: int) -> list[Any]:
         batches.append([keras.tree.map_structure(_as_array, part) for part in parts])
     if not batches:
         raise ValueError(f"`data` must have a batch. Received: {data!r}.")
+    if not any(_examples(x, weights) for x, _, weights in batches):
+        raise ValueError("`data` must have a weight above 0. Received: none.")
     return batches
 
 
@@ -203,10 +205,16 @@ def _shape(stack):
 
 
 def _examples(x, weights):
-    """Count the rows of a batch with a weight above 0."""
+    """Count the examples of a batch: add up their weights, if each has one.
+
+    The loss of a batch is divided by the same sum. If tokens have weights, the examples
+    are counted that have one above 0.
+    """
     rows = len(x["token_ids"])
     if weights is None or isinstance(weights, dict):
         return rows
+    if np.size(weights) == rows:
+        return float(np.sum(weights))
     return int(np.any(np.reshape(weights, (rows, -1)), axis=1).sum())
 
 

@@ -185,11 +185,16 @@ class HeadMeasures:
 
     def _note_patterns(self, row, plain):
         special = row.words < 0
-        separators = special & (row.token_ids == self.end)
+        starts = special & (row.token_ids == self.start)
+        if self.start == self.end:  # as in GPT-2, whose text begins with the first
+            starts &= np.cumsum(starts) == 1
+        separators = special & (row.token_ids == self.end) & ~starts
+        # Tokens that a task has added are no punctuation.
+        known = np.minimum(row.token_ids, len(self.marks) - 1)
         keys = {
-            "start": special & (row.token_ids == self.start),
+            "start": starts,
             "separator": separators,
-            "punctuation": ~special & self.marks[row.token_ids],
+            "punctuation": ~special & self.marks[known] & (known == row.token_ids),
         }
         for name, places in keys.items():
             self._note(name, row.attention[..., places].sum(axis=-1)[:, :, plain])

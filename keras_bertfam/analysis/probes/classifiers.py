@@ -81,6 +81,8 @@ class Probes(keras.Model):
     def restart(self, seed: int) -> None:
         """Set all weights to the initial values of a seed."""
         rng = np.random.default_rng(seed)
+        if self.kind == "edge":
+            self._seeds.state.assign(keras.random.SeedGenerator(seed).state)
         for name, size in self._sizes.items():
             shape = (self.mixed.shape[0], *size)
             if len(size) == 2:

@@ -229,7 +229,9 @@ def _of_words(given, row, length):
             f"Received in row {row}: {len(given)} for {length} words."
         )
     pairs = enumerate(given)
-    return [([(k, k + 1)], label) for k, label in pairs if label is not None]
+    # Tasks leave these out, too.
+    nothing = (None, -100, "-100")
+    return [([(k, k + 1)], label) for k, label in pairs if label not in nothing]
 
 
 def _of_spans(given, row, length):

@@ -130,9 +130,14 @@ def nats_per_token(model: Model, documents: TFDataset) -> float:
     specials = special_token_ids(model.preprocessor.tokenizer)
     data = model.preprocessor.dataset(documents, _BATCH, training=False)
     batches = data.take(_MOST_BATCHES).as_numpy_iterator()
-    of_text = ((x, y, np.where(np.isin(y, specials), 0, w)) for x, y, w in batches)
-    loss: float = model.evaluate(of_text, verbose=0, return_dict=True)["loss"]
-    return loss
+    losses, counts = [], []
+    for x, y, weights in batches:
+        weights = np.where(np.isin(y, specials), 0, weights)
+        model.reset_metrics()  # Keras would average batches by their rows
+        logs = model.test_on_batch(x, y, weights, return_dict=True)
+        losses.append(float(logs["loss"]))
+        counts.append(weights.sum())
+    return float(np.average(losses, weights=counts))
 
 
 def docstring_parts() -> list[tuple[list[str], list[str]]]:

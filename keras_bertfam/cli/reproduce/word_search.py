@@ -54,7 +54,7 @@ class WordIndex:
         """Find the best passages: int array `(queries, count)`, the best first."""
         found = [
             self._found(queries[k : k + _MOST_AT_ONCE], count)
-            for k in range(0, len(queries), _MOST_AT_ONCE)
+            for k in range(0, max(len(queries), 1), _MOST_AT_ONCE)
         ]
         return np.concatenate(found)
 

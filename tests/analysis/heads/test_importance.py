@@ -115,3 +115,16 @@ def test_what_has_no_importance_is_refused(model):
         head_importance(model, [({"token_ids": np.ones((1, 3))},)])
     with pytest.raises(ValueError, match="families except BART and T5.*EncoderDecoder"):
         head_importance(EncoderDecoderBackbone(9, 1, 2, 8, 8), DATA)
+
+
+@pytest.mark.any_backend
+def test_weights_count_the_same_in_batches_of_any_size(model):
+    data = (*DATA, [1.0, 5.0, 0.5])
+    found = [labelled_batches(model, data, size) for size in (1, 2, 3)]
+    mask = np.array([[1.0, 0.5], [0.5, 1.0]])
+    losses = [score(model, model.backbone.encoder, b, mask, "loss") for b in found]
+    np.testing.assert_allclose(losses, losses[-1], rtol=1e-5)
+    given = [head_importance(model, each, normalize=False) for each in found[:2]]
+    np.testing.assert_allclose(*given, rtol=1e-4, atol=1e-7)
+    with pytest.raises(ValueError, match="must have a weight above 0"):
+        labelled_batches(model, (*DATA, [0.0, 0.0, 0.0]), 2)

@@ -424,3 +424,25 @@ def test_damaged_states_are_made_anew(tmp_path):
             states = probing.layer_states(rows, cache=tmp_path)
             np.testing.assert_array_equal(states, expected)
             assert path.read_bytes() == content
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_a_seed_gives_the_same_scores_after_others(monkeypatch):
+    words = sentences(12)
+    labels = labels_of(words)
+    rng = np.random.default_rng(0)
+    states = rng.normal(size=(sum(map(len, words)), 2, 8)).astype("float32")
+    given_states(monkeypatch, states)
+    alone, second = (
+        probe(None, words, labels, "edge", epochs=2, pool="first", seeds=seeds).scores[
+            -1
+        ]
+        for seeds in ((1,), (0, 1))
+    )
+    np.testing.assert_array_equal(alone, second)
+
+
+def test_words_without_a_label_are_no_class():
+    targets = read_targets([["a", "b", "c", "d"]], [["x", None, -100, "-100"]])
+    assert targets.names == ["x"] and len(targets.places) == 1

@@ -283,6 +283,14 @@ def test_only_given_spans():
     assert np.flatnonzero(hits).tolist() == [1, 2, 4, 5, 6, 7, 9, 10]
 
 
+def test_spans_alone_are_never_cut():
+    ids, span_ids = np.tile(ROW, (500, 1)), np.tile(SPAN_IDS, (500, 1))
+    for rate in (2 / 13, 3 / 13):  # a span has four tokens
+        layer = masker(GivenSpans(only_spans=True), mask_selection_rate=rate)
+        hits = selected(numpy_call(layer, ids, seed=[0, 9], span_ids=span_ids), 13)
+        assert not hits[:, 4:8].any() and hits[:, [1, 9]].any()
+
+
 def test_span_ids_errors():
     with pytest.raises(ValueError, match="`span_ids` must be given.*GivenSpans"):
         masker("given_spans")([ROW])

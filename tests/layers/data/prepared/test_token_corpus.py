@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_bertfam import tasks
 from keras_bertfam.corpora.row_reader import RowReader
 from keras_bertfam.layers import BertTokenizer, SmoothedTokens, read_tokens
 from keras_bertfam.layers.data.pairs.sentence_pair_rows import PairedRows
@@ -299,6 +300,17 @@ def test_slices_are_of_one_size(folder, tokenizer):
     corpus = read_tokens(folder, num_slices=2)
     with pytest.raises(ValueError, match="`drop_remainder` must be `None` with.*=2"):
         make("words", tokenizer).dataset(corpus, 8, drop_remainder=False)
+
+
+def test_each_slice_has_another_stream_for_segment_b(folder, tokenizer):
+    both = {"both_directions": True}
+    preprocessor = tasks.PermutationLMPreprocessor(tokenizer, 32, next_rate=0.0, **both)
+    corpus = read_tokens(folder, num_slices=2)
+    with pytest.raises(ValueError, match="must be at least 8.*Received: 4"):
+        preprocessor.dataset(corpus, 4)
+    preprocessor.dataset(corpus, 8)
+    always = tasks.PermutationLMPreprocessor(tokenizer, 32, next_rate=1.0, **both)
+    always.dataset(corpus, 4)
 
 
 def test_corpora_that_are_none(tokenizer, tmp_path):
