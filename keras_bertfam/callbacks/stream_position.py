@@ -5,7 +5,6 @@ from typing import Any
 import keras
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.data.pipelines import is_cached, keeps_batches
 
 
 @checked
@@ -110,7 +109,12 @@ class SetStreamPosition(keras.callbacks.Callback):
 
 @checked
 def with_stream_position(
-    callbacks: Any, data: Any, steps_per_epoch: int | None = None, position: Any = None
+    callbacks: Any,
+    data: Any,
+    steps_per_epoch: int | None = None,
+    position: Any = None,
+    keeps_batches: bool = True,
+    is_cached: bool = False,
 ) -> list[keras.callbacks.Callback]:
     """Add a callback that keeps the data's position to those of a `fit()`.
 
@@ -119,6 +123,8 @@ def with_stream_position(
         data: The training data of `fit()`.
         steps_per_epoch: Int or `None`, as given to `fit()`.
         position: The `StreamPosition` that the data reads, if it is known.
+        keeps_batches, is_cached: See the functions of this name in
+            `layers.data.pipelines`.
 
     Returns:
         A list of callbacks with one `SetStreamPosition`, which knows the data.
@@ -134,8 +140,8 @@ def with_stream_position(
         setters = [SetStreamPosition()]
         callbacks = [*setters, *callbacks]
     setters[0].steps_per_epoch = steps_per_epoch
-    setters[0].keeps_batches = keeps_batches(data)
-    setters[0].is_cached = is_cached(data)
+    setters[0].keeps_batches = keeps_batches
+    setters[0].is_cached = is_cached
     if position is not None:
         setters[0].position = position
     if hasattr(data, "cardinality"):

@@ -29,6 +29,8 @@ from keras_bertfam.keras_quirks.steps_by_rank import make_steps
 from keras_bertfam.layers.blocks.recomputation import set_recomputation
 from keras_bertfam.layers.data.pipelines import (
     checked_batch_size,
+    is_cached,
+    keeps_batches,
     ready_to_iterate,
     remember_count,
 )
@@ -547,7 +549,12 @@ class PretrainingTask(
             recipes.warn_of_small_batches(self, rows)
         steps = kwargs.get("steps_per_epoch")
         callbacks = with_stream_position(
-            kwargs.pop("callbacks", None), x, steps, position
+            kwargs.pop("callbacks", None),
+            x,
+            steps,
+            position,
+            keeps_batches(x),
+            is_cached(x),
         )
         if hasattr(x, "cardinality") or is_of_grain(x):
             kwargs.setdefault("shuffle", False)  # Keras would warn that it can't
