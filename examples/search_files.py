@@ -60,7 +60,7 @@ def search(
     k=3,
     folder=None,
     export=False,
-    min_words=5,
+    min_words=3,
 ):
     """For each question an answer, or `None`, and `(score, file, passage)`s."""
     sources = {}
@@ -90,7 +90,7 @@ def main(
     export: Annotated[bool, typer.Option("--export", help="And the encoder.")] = False,
     reader: Annotated[str | None, typer.Option(help="Preset of a reader.")] = None,
     k: Annotated[int, typer.Option(help="Passages for each question.")] = 3,
-    min_words: Annotated[int, typer.Option(help="Words of a passage, at least.")] = 5,
+    min_words: Annotated[int, typer.Option(help="Words of a passage, at least.")] = 3,
 ):
     if export and (index is None or task not in ("TextEmbedder", "DualEncoder")):
         raise typer.BadParameter(
