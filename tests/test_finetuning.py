@@ -12,7 +12,7 @@ from keras_bertfam.cli import finetuning, finetuning_heads
 from keras_bertfam.cli.app import app
 from keras_bertfam.cli.finetuning import load_own
 from keras_bertfam.cli.inputs import check_finetuning
-from keras_bertfam.datasets import load_examples
+from keras_bertfam.datasets import Examples, load_examples
 from keras_bertfam.datasets.task_data import TASKS, TaskData
 from keras_bertfam.metrics import TaskMetrics, squad_scores
 from keras_bertfam.tasks import (
@@ -484,3 +484,11 @@ def test_a_head_that_was_trained_before_is_trained_on(tmp_path):
     model = finetuning_heads.make_model(TASKS["squad"], str(tmp_path / "first"))
     for theirs, ours in zip(first.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(theirs, ours)
+
+
+def test_it_is_said_if_nothing_was_learned():
+    examples = Examples(["a"] * 4, [1, 1, 0, 1], TASKS["sst2"])
+    said = finetuning._learned_nothing(examples, {"accuracy": 0.75})
+    assert "answering 'positive' would have an accuracy of 0.7500" in said
+    assert finetuning._learned_nothing(examples, {"accuracy": 0.76}) is None
+    assert finetuning._learned_nothing(examples, {"matthews": 0.0}) is None

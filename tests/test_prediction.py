@@ -66,6 +66,17 @@ def test_more_examples_than_a_batch(monkeypatch):
 
 
 @pytest.mark.slow
+def test_words_of_a_file_in_conlls_format(tmp_path):
+    path = tmp_path / "words.conll"
+    path.write_text("the O\ncat B\n\na O\n")
+    received = answers(
+        make(tasks.TokenClassifier, label_names=["O", "B"]), files=[str(path)]
+    )
+    assert [len(row["tags"]) for row in received] == [2, 1]
+    assert [[*row["tokens"]] for row in received] == [["the", "cat"], ["a"]]
+
+
+@pytest.mark.slow
 def test_numbers_vectors_and_tags():
     (first, _) = answers(make(tasks.TextRegressor))
     assert isinstance(first["score"], float)

@@ -260,7 +260,7 @@ def _learned_nothing(examples, scores):
     if scores["accuracy"] > share:
         return None
     names = examples.label_names
-    named = names[answer] if isinstance(answer, int) and names else answer
+    named = answer if isinstance(answer, str) or not names else names[int(answer)]
     return (
         f"Always answering {named!r} would have an accuracy of {share:.4f}: this model "
         "hasn't learned to tell classes apart. A model of a few million weights "
