@@ -42,6 +42,8 @@ class MaskingStrategy(KnownByName):
         uses_marks: bool. Whether it reads the marks around spans of texts. Marks of the
             kind `marked` become `span_ids`. Marks of all kinds are removed from the
             text.
+        cuts_long_units: whether `select` cuts units that are longer than a row's count,
+            if the others can't fill it.
         marked: `"phrase"`, `"entity"` or `None` for neither.
 
     Example:
@@ -73,6 +75,7 @@ class MaskingStrategy(KnownByName):
     uses_rate: ClassVar[bool] = True
     uses_counts: ClassVar[bool] = False
     uses_marks: ClassVar[bool] = False
+    cuts_long_units: bool = True
     marked: str | None = None
 
     def check(self, vocabulary_size: int, starts_word: list[bool] | None) -> None:
@@ -127,7 +130,7 @@ class MaskingStrategy(KnownByName):
             max_count: int. An upper bound of `counts`.
             seed: integer tensor of shape `(2,)`.
         """
-        return select_words(candidates, starts, counts, seed)
+        return select_words(candidates, starts, counts, seed, self.cuts_long_units)
 
 
 def get_strategy(identifier: MaskingStrategy | Config | str) -> MaskingStrategy:

@@ -7,11 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.corruption.selection import (
-    after_other,
-    distinct_scores,
-    select_words,
-)
+from keras_bertfam.layers.corruption.selection import after_other, distinct_scores
 from keras_bertfam.layers.corruption.span_selection import (
     select_ngram_windows,
     select_ngrams,
@@ -290,6 +286,8 @@ class GivenSpans(MaskingStrategy):
 
     def __init__(self, only_spans: bool = False) -> None:
         self.only_spans = only_spans
+        # Text without spaces is a long word, which must be cut. A span never is.
+        self.cuts_long_units = not only_spans
 
     def units(
         self,
@@ -304,18 +302,6 @@ class GivenSpans(MaskingStrategy):
             )
         candidates, starts = super().units(token_ids, candidates, starts, span_ids)
         return candidates & (span_ids != 0) if self.only_spans else candidates, starts
-
-    def select(
-        self,
-        token_ids: TFTensor,
-        candidates: TFTensor,
-        starts: TFTensor,
-        counts: TFTensor,
-        max_count: int,
-        seed: TFTensor,
-    ) -> TFTensor:
-        # Text without spaces is a long word, which must be cut. A span never is.
-        return select_words(candidates, starts, counts, seed, not self.only_spans)
 
 
 def _check_length(name, value):
