@@ -21,6 +21,9 @@ PICTURES = DOCS.parent / "build" / "gallery"
 # It needs a model that comes with the extra `bench`.
 WITHOUT_NOTEBOOK = ("senses.py",)
 SCRIPTS = ("tutorials/*.py", "gallery.py", "senses.py")
+# Guides link to scripts and to files above this folder, so that links work without the
+# site, too. These are the pages that are made from such files.
+PAGES_OF = {"BENCHMARKS": "benchmarks", "BUILD": "building", "CHANGELOG": "changes"}
 # What notebooks need beside the library.
 EXTRAS = {"classify": "[evaluation]", "gallery": "[analysis]", "search": "[retrieval]"}
 INSTALL = """\
@@ -36,6 +39,8 @@ if importlib.util.find_spec("keras_bertfam") is None:
 _CELL = re.compile(r"^# %%( \[markdown\])?\n", re.MULTILINE)
 # Of the picture of a paper's page.
 PLACE = "<!-- picture -->"
+_TO_SCRIPT = re.compile(r"(\]\((?:\.\./)*(?:tutorials/\w+|gallery|senses))\.py\b")
+_TO_FILE = re.compile(rf"(\]\((?:\.\./)*)\.\./({'|'.join(PAGES_OF)})\.md\b")
 _PICTURE = re.compile(r'"gallery/([\w.-]+)"')
 
 
@@ -56,7 +61,9 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Give a paper's page a place for its picture, before the first section."""
+    """Link to pages, and give a paper's a place for its picture before its sections."""
+    markdown = _TO_SCRIPT.sub(r"\1.md", markdown)
+    markdown = _TO_FILE.sub(lambda m: f"{m[1]}{PAGES_OF[m[2]]}.md", markdown)
     if not is_of_a_paper(page):
         return markdown
     head, mark, rest = markdown.partition("\n## ")

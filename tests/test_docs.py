@@ -129,6 +129,16 @@ def test_links_to_the_outside_are_well_formed(page):
 
 
 @pytest.mark.parametrize("page", PAGES)
+def test_links_work_without_the_site(page):
+    """And outside of pages that are another file's text."""
+    text = text_of(page)
+    for link in re.findall(r"\]\(([\w./-]+)(?:#[\w-]+)?\)", text):
+        target = (DOCS / page).parent / link
+        assert target.exists(), link
+        assert target.suffix != ".md" or "--8<--" not in target.read_text("utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_names_are_there(page):
     names = re.findall(
         r"\bkeras_bertfam\.([A-Za-z]\w*(?:\.[A-Za-z]\w*)*)", text_of(page)
@@ -237,7 +247,7 @@ def test_notebooks(name):
     page = module.as_page(cells, script.stem)
     assert f"[a notebook]({script.stem}.ipynb)" in page
     assert BLOCK.findall(page) == [f"{part}\n" for part in code]
-    assert f"({name.removesuffix('.py')}.md)" in text_of(NOTEBOOKS[name])
+    assert f"({name})" in text_of(NOTEBOOKS[name])
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import json
+import re
+import types
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from keras_bertfam.datasets import Examples, load_examples
 from keras_bertfam.datasets.task_data import TASKS, TaskData
 from keras_bertfam.metrics import TaskMetrics, squad_scores
 from keras_bertfam.tasks import (
+    MaskedLMPreprocessor,
     SpanQuestionAnswering,
     TextClassifier,
     TokenClassifier,
@@ -83,13 +86,34 @@ def test_finds_the_best_of_a_grid(preset, data, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
+def test_says_it_of_rows_longer_than_those_of_pre_training(preset, data, tmp_path):
+    MaskedLMPreprocessor(make_tokenizer(), 12).save_to_preset(preset)
+    said = {}
+    for length in (None, 12):
+        lines = said[length] = []
+        settings = {"learning_rates": (1e-2,), "batch_sizes": (8,), "epochs": (4,)}
+        settings |= {"limit": 8, "sequence_length": length, "jit": False}
+        finetuning.finetune("sst2", preset, data, report=lines.append, **settings)
+    [warned] = [line for line in said[None] if line.startswith("Rows")]
+    assert warned.startswith("Rows have 24 tokens, and those of")
+    assert "had 12:" in warned and "--sequence-length 12 leaves" in warned
+    assert not any(line.startswith("Rows") for line in said[12])
+    # Early stopping looks two epochs ahead.
+    [run] = [line for line in said[12] if ", seed 0: " in line]
+    assert "up to 4 epochs, seed 0: accuracy" in run
+    epoch, trained = map(int, re.search(r"epoch (\d) of (\d) trained", run).groups())
+    assert trained == min(4, epoch + 2)
+
+
+@pytest.mark.slow
 def test_command(preset, data):
     arguments = f"finetune --task sst2 --preset {preset} --data {data} --epochs 1"
     arguments += " --learning-rate 1e-3 --batch-size 16 --limit 20 --packed"
     done = CliRunner().invoke(app, arguments.split())
     assert done.exit_code == 0, done.output
     assert (
-        "best, median of 1: learning rate 0.001, batch size 16, 1 epochs" in done.output
+        "best, median of 1: learning rate 0.001, batch size 16, 1 epoch:" in done.output
     )
     done = CliRunner().invoke(app, arguments.replace("sst2 ", "sst3 ", 1).split())
     assert done.exit_code == 2
@@ -256,7 +280,7 @@ def test_choices_have_their_names(preset):
 def test_the_best_is_a_number(preset, data, monkeypatch):
     scores = iter([float("nan"), 0.5, 0.25])
     monkeypatch.setattr(
-        finetuning, "train", lambda *args, **kwargs: {"accuracy": next(scores)}
+        finetuning, "train", lambda *args, **kwargs: ({"accuracy": next(scores)}, 1, 1)
     )
     best = finetuning.finetune(
         "sst2", preset, data, learning_rates=(1, 2, 3), batch_sizes=(8,)
@@ -271,12 +295,11 @@ def settings_tried(monkeypatch):
 
     def train(model, train_set, validation_set, settings, *args, **kwargs):
         tried.append(settings)
-        return {name: 0.5 for name in train_set.task.metrics}
+        return {name: 0.5 for name in train_set.task.metrics}, 1, 1
 
     monkeypatch.setattr(finetuning, "train", train)
-    monkeypatch.setattr(
-        finetuning_heads, "make_model", lambda *args, **kwargs: "a model"
-    )
+    model = types.SimpleNamespace(backbone=None)
+    monkeypatch.setattr(finetuning_heads, "make_model", lambda *args, **kwargs: model)
     return tried
 
 

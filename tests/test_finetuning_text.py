@@ -119,7 +119,7 @@ def test_command(preset, tmp_path):
     arguments += ["--learning-rate", "3e-2", "--output", best]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
-    assert "best, median of 1: learning rate 0.03, batch size 8, 6" in done.output
+    assert "best, median of 1: learning rate 0.03, batch size 8, up to 6" in done.output
     model = prediction.load_task(best)
     assert model.preprocessor.target_length < 16
     lines = tmp_path / "lines"

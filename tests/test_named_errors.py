@@ -70,7 +70,7 @@ def fail(*arguments, **kwargs):
         ("fill-mask mlm long.txt", "long.txt, line 1: expected at most 10,000,000"),
         ("predict classifier long.txt", "long.txt, line 1: expected at most 10,000"),
         ("analyse mlm long.txt", "long.txt, line 1: expected at most 10,000,000"),
-        ("fill-mask classifier text.txt", "which predict, analyse, export"),
+        ("fill-mask classifier text.txt", "which predict, score, analyse, export"),
         (
             "analyse mlm text.txt --labelled one.csv --label label",
             "`--labelled` must be for a fine-tuned task",

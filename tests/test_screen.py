@@ -52,6 +52,8 @@ REFUSED = [
     ("finetune --preset bert_tiny_en_uncased --batch-size 0", "'--batch-size'"),
     ("finetune --task sst2", "'--preset'"),
     ("predict none", "`PRESET` must be the directory of a fine-tuned task"),
+    ("score none --data a.txt", "`PRESET` must be the directory of a fine-tuned task"),
+    ("score none --data a.txt --split test", "without `--task`"),
     ("fill-mask none", "`PRESET` must be a known name"),
     ("fill-mask bert_tiny_en_uncased none.txt", "'none.txt', which is none"),
     ("fill-mask bert_tiny_en_uncased --top-k 0", "'--top-k'"),

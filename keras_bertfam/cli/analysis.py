@@ -17,6 +17,7 @@ from keras_bertfam.analysis.overview import (
 )
 from keras_bertfam.analysis.probes.edges import has_edges, read_edges
 from keras_bertfam.cli.prediction import check_line, lines_of_input, load_model
+from keras_bertfam.cli.scoring import table_of
 from keras_bertfam.datasets import tables
 from keras_bertfam.datasets.files import decoded_lines
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
@@ -72,7 +73,8 @@ def analyse(
                 "`labelled` must be for a fine-tuned task, whose answers it scores. "
                 f"Received: {preset!r}, which is of a {type(model).__name__}."
             )
-        sections += labelled_sections(_examples(model, labelled, text, label))
+        examples = table_of(model, labelled, text, label, name="labelled")
+        sections += labelled_sections(examples)
     write_text(output, overview(model, texts, sections))
 
 
@@ -90,18 +92,6 @@ def _of_words(path: str) -> list[Section]:
             arcs = [[*zip(map(int, h), r, strict=True)] for h, r in rows]
             found.append(relations_section(examples.x, arcs))
     return found
-
-
-def _examples(model, path, text, label):
-    if label is None and tables.label_of_conll(path) is None:
-        raise ValueError(
-            "`label` must be the column of the labels of `labelled`. Received: None."
-        )
-    names = getattr(model, "label_names", None)
-    kind = "regression" if model.data_kind == "regression" else None
-    return datasets.load_examples(
-        path, text=[*text] or None, label=label, label_names=names, kind=kind
-    )
 
 
 def _texts(files, lines):

@@ -509,6 +509,9 @@ def finetune(
         )
 
 
+_ENSEMBLE = (
+    "Folder of another model of the same task. Answers are averaged. May be repeated."
+)
 _LINES = "Tables, or files of a text a line, if not blank. Default: standard input."
 
 
@@ -528,13 +531,7 @@ def predict(
             "files, tokens."
         ),
     ] = None,
-    ensemble: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Folder of another model of the same task. Answers are averaged. "
-            "May be repeated."
-        ),
-    ] = None,
+    ensemble: Annotated[list[str] | None, typer.Option(help=_ENSEMBLE)] = None,
 ) -> None:
     """Apply a fine-tuned model to texts, and print a line of JSON for each."""
     with _errors_as_messages():
@@ -548,6 +545,50 @@ def predict(
         model = prediction.load_tasks(presets)
         answers = prediction.predict(model, files or (), text or ())
         prediction.write(answers, typer.echo)
+
+
+@_command()
+def score(
+    preset: Annotated[
+        str,
+        typer.Argument(
+            help=f"Folder of a fine-tuned task, one of {', '.join(inputs.SCORE)}."
+        ),
+    ],
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="A file of your own, or the task's folder. Default: download the task."
+        ),
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(help="Column with the texts in your file. Twice for pairs."),
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Column of the labels in your file.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help=f"{', '.join(_TASKS)}. Default: your file.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="Part of the task.")] = "validation",
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Read at most this many examples.")
+    ] = None,
+    ensemble: Annotated[list[str] | None, typer.Option(help=_ENSEMBLE)] = None,
+) -> None:
+    """Score a fine-tuned model on labelled examples, and print a line of JSON."""
+    with _errors_as_messages():
+        presets = [preset, *(ensemble or ())]
+        for each in presets:
+            inputs.check_task_folder(each)
+            inputs.check_taken("score", each)
+        inputs.check_scoring(task, data, text=text or None, label=label)
+        with screen.loading():
+            from keras_bertfam.cli import prediction, scoring
+        model = prediction.load_tasks(presets)
+        examples = scoring.load(model, task, data, split, text or (), label, limit)
+        prediction.write([scoring.score(model, examples)], typer.echo)
 
 
 @_command("fill-mask")

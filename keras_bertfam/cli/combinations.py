@@ -13,6 +13,7 @@ _NEEDS = {
     ("analyse", "label"): "labelled",
     ("convert", "attention_window"): "longformer",
     ("prepare", "test_ngram"): "test_set",
+    ("score", "split"): "task",
 }
 _EXCLUDES = {
     ("finetune", "validation_split"): ("validation", "task"),

@@ -17,7 +17,7 @@ from keras_bertfam import datasets, tasks
 from keras_bertfam.cli import finetuning_heads, finetuning_text, glue, submissions
 from keras_bertfam.cli.inputs import check_something, check_without_own
 from keras_bertfam.datasets.task_data import TaskData, get_task
-from keras_bertfam.presets import folders
+from keras_bertfam.presets import folders, preset_checks
 from keras_bertfam.tasks.recipes import FineTuningRecipe
 from keras_bertfam.types import Model, Path
 
@@ -31,7 +31,7 @@ def train(
     seed: int = 0,
     jit: bool | str = "auto",
     way: Any = finetuning_heads,
-) -> dict[str, float]:
+) -> tuple[dict[str, float], int, int]:
     """Train with early stopping on the first metric of the task.
 
     Args:
@@ -45,7 +45,7 @@ def train(
         way: the module `finetuning_heads` or `finetuning_text`, which made the model.
 
     Returns:
-        Dict of the best epoch's metrics.
+        The best epoch's metrics, its number, and the number of epochs trained.
     """
     learning_rate, batch_size, epochs = settings
     x, y = way.prepare(model, train_set)
@@ -68,7 +68,8 @@ def train(
     best = max(range(len(history[watched])), key=history[watched].__getitem__)
     if "val_null_threshold" in history:
         model.null_threshold = history["val_null_threshold"][best]
-    return {name: history[f"val_{name}"][best] for name in names}
+    scores = {name: history[f"val_{name}"][best] for name in names}
+    return scores, best + 1, len(history[watched])
 
 
 def finetune(
@@ -207,13 +208,18 @@ def finetune(
             model = way.make_model(
                 facts, preset, load_weights, sequence_length, recipe.end_head, packed
             )
+            if not done and (warned := _untrained_positions(preset, model)) is not None:
+                report(warned)
             start = time.perf_counter()
             data_sets = (train_set, validation_set)
-            run = train(model, *data_sets, settings, recipe, seed, jit, way)
+            run, epoch, trained = train(
+                model, *data_sets, settings, recipe, seed, jit, way
+            )
             run |= _scores_of(others, model, way)
             seconds = time.perf_counter() - start
             name = f"{_described(settings)}, seed {seed}"
-            report(f"{name}: {formatted(run)}, {seconds:.0f} s")
+            when = f"epoch {epoch} of {trained} trained"
+            report(f"{name}: {formatted(run)} ({when}), {seconds:.0f} s")
             runs.append(run)
             done += 1
             each = (time.perf_counter() - began) / done
@@ -265,6 +271,21 @@ def _learned_nothing(examples, scores):
         f"Always answering {named!r} would have an accuracy of {share:.4f}: this model "
         "hasn't learned to tell classes apart. A model of a few million weights "
         "usually needs a higher rate, such as --learning-rate 1e-3, and more epochs."
+    )
+
+
+def _untrained_positions(preset, model):
+    """Say it if rows are longer than those the preset was trained on, else `None`."""
+    if getattr(model.backbone, "max_sequence_length", None) is None:
+        return None  # positions count relative to each other
+    saved = preset_checks.read_json(preset, preset_checks.PREPROCESSOR_FILE) or {}
+    before = (saved.get("config") or {}).get("sequence_length")
+    length = model.preprocessor.sequence_length
+    if before is None or length <= before:
+        return None
+    return (
+        f"Rows have {length} tokens, and those of {preset!r} had {before}: the later "
+        f"positions weren't trained. --sequence-length {before} leaves them out."
     )
 
 
@@ -398,7 +419,9 @@ def formatted(scores: dict[str, float]) -> str:
 
 
 def _described(settings):
-    return "learning rate {:g}, batch size {}, {} epochs".format(*settings)
+    rate, batch_size, epochs = settings
+    counted = "1 epoch" if epochs == 1 else f"up to {epochs} epochs"
+    return f"learning rate {rate:g}, batch size {batch_size}, {counted}"
 
 
 def load_own(

@@ -238,6 +238,21 @@ def _check_apart(preset, output, task):
         )
 
 
+def check_scoring(task: str | None, data: str | None, **own: Any) -> None:
+    """Check the arguments of `scoring.load`.
+
+    Args:
+        task, data: see `scoring.load`.
+        **own: arguments for a user's own table: `text`, `label`.
+    """
+    if data is not None:
+        check_files("data", [data])
+    check_something(task, data)
+    if task is not None:
+        check_without_own(task, own)
+        get_task(task)
+
+
 # Settings that `adapt` sets itself, or has an option for.
 _OF_ADAPT = (
     "files output preset teacher family size objective tokenizer vocabulary_size "
@@ -287,8 +302,9 @@ def check_without_own(task: Any, own: Mapping[str, Any]) -> None:
     """Raise a `ValueError` for a task with arguments that are for a user's table."""
     given = {name: value for name, value in own.items() if value is not None}
     if given:
+        *names, last = (f"`{name}`" for name in own)
         raise ValueError(
-            "`text`, `label` and `validation` must be given for a table of your own "
+            f"{', '.join(names)} and {last} must be given for a table of your own "
             f"only, without a task. Received: {given}, task={task!r}."
         )
 
@@ -325,6 +341,16 @@ _EXPORTED = {"top_k": FILL_MASKS, "max_length": WRITE, "sampler": WRITE}
 
 
 PREDICT = (*fine_tuned(), "TextToText")
+SCORE = (
+    "DependencyParser",
+    "MultipleChoice",
+    "RelationClassifier",
+    "SpanQuestionAnswering",
+    "TextClassifier",
+    "TextRegressor",
+    "TextToText",
+    "TokenClassifier",
+)
 # Options of `generate` that say how a sampler draws, and its arguments.
 SAMPLED_BY = {
     "random": {"temperature": "temperature", "seed": "seed"},
@@ -343,6 +369,7 @@ TAKEN = {
     "fill-mask": FILL_MASKS,
     "generate": ("CausalLM", "RecurrentLM", "TextToText"),
     "predict": PREDICT,
+    "score": SCORE,
 }
 _EVERY = ("analyse", "export", "finetune")
 

@@ -162,6 +162,7 @@ def _export_onnx(keras_export, filepath, *args, opset_version=None, **kwargs):
     opset = onnx_graphs.OPSET if opset_version is None else opset_version
     keras_export(filepath, *args, opset_version=opset, **kwargs)
     onnx_graphs.fuse_norms(filepath)
+    onnx_graphs.name_output(filepath)
 
 
 def _half_dtype(model):

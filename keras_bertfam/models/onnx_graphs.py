@@ -83,6 +83,29 @@ def fuse_norms(path: Path) -> None:
     onnx.save(model, path)
 
 
+def name_output(path: Path) -> None:
+    """Rename the output of a file that has one, `Identity:0` by TensorFlow.
+
+    It becomes `output_0`, as in SavedModels and LiteRT files. Several outputs have the
+    names by which the model gives them.
+
+    Args:
+        path: ONNX file.
+    """
+    import onnx
+
+    model = onnx.load(path)
+    graph = model.graph
+    if len(graph.output) != 1 or not graph.output[0].name.startswith("Identity"):
+        return
+    before, after = graph.output[0].name, "output_0"
+    graph.output[0].name = after
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [after if name == before else name for name in names]
+    onnx.save(model, path)
+
+
 class _Graph:
     """The nodes of a graph by the tensors that they make and use."""
 

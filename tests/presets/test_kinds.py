@@ -65,8 +65,12 @@ def test_presets_of_another_kind(task, preset, words, presets):
 
 def test_commands_and_presets(presets):
     for command, preset, words in [
-        ("fill-mask", "classifier", "of a TextClassifier, which predict, analyse"),
-        ("fill-mask", "writer", "of a TextToText, which generate, predict, "),
+        (
+            "fill-mask",
+            "classifier",
+            "of a TextClassifier, which predict, score, analyse",
+        ),
+        ("fill-mask", "writer", "of a TextToText, which generate, predict, score, "),
         ("fill-mask", "t5_small_multi", "of a TextToText"),
         ("predict", "masked", "of a MaskedLM, which fill-mask, analyse, export"),
     ]:

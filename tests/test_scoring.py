@@ -1,0 +1,124 @@
+"""The command that scores models on labelled examples."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from keras_bertfam import tasks
+from keras_bertfam.cli import finetuning_heads, inputs, scoring
+from keras_bertfam.cli.app import app
+from tests import tiny_fine_tuning as tiny
+from tests import tiny_questions, tiny_text_to_text
+
+TEXT, LABEL = ("text",), "label"
+# For each kind of labels: a task, its arguments, and a table's rows.
+ROWS = {
+    "classification": [("the cat sat", "b"), ("a dog ran", "a"), ("a cat", "a")],
+    "multi_label": [("the cat sat", ["a", "b"]), ("a dog ran", []), ("a cat", ["a"])],
+    "regression": [("the cat sat", 1), ("a dog ran", 2), ("a cat", 2)],
+    "tagging": [(["the", "cat"], ["O", "B-a"]), (["a", "dog"], ["B-a", "O"])],
+}
+
+
+def make(kind):
+    cls = finetuning_heads.CLASSES[kind]
+    labels = ["O", "B-a"] if kind == "tagging" else ["a", "b"]
+    names = {} if kind == "regression" else {"label_names": labels}
+    of_rows = {} if kind == "multi_label" else names
+    several = {"multi_label": True} if kind == "multi_label" else {}
+    preprocessor = cls.preprocessor_cls(tiny.make_tokenizer(), 16, **of_rows)
+    backbone = tiny.make_backbone(num_layers=1)
+    return cls(backbone, preprocessor=preprocessor, **names, **several)
+
+
+def table(path, rows):
+    lines = [json.dumps({"text": text, "label": label}) for text, label in rows]
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+def test_names_are_of_the_tasks_that_have_labels():
+    classes = {*finetuning_heads.CLASSES.values(), tasks.TextToText}
+    assert [*inputs.SCORE] == sorted(cls.__name__ for cls in classes)
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+@pytest.mark.parametrize("kind", ROWS)
+def test_tables(kind, tmp_path):
+    model, path = make(kind), table(tmp_path / "my.jsonl", ROWS[kind])
+    examples = scoring.load(model, None, path, text=TEXT, label=LABEL)
+    assert examples.task.kind == kind
+    scores = scoring.score(model, examples)
+    assert scores.pop("examples") == len(ROWS[kind])
+    assert [*scores] == [*examples.task.metrics]
+    if kind == "classification":
+        right = [
+            pairs[0][0] == label
+            for pairs, (_, label) in zip(
+                model.classify([text for text, _ in ROWS[kind]]),
+                ROWS[kind],
+                strict=True,
+            )
+        ]
+        assert scores["accuracy"] == pytest.approx(sum(right) / 3)
+    fewer = scoring.load(model, None, path, text=TEXT, label=LABEL, limit=1)
+    assert len(fewer) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_questions_and_written_answers(tmp_path):
+    rows = [
+        {"question": "where ?", "context": "the cat sat", "answer": "cat"},
+        {"question": "who ?", "context": "a dog ran", "answer": ""},
+    ]
+    path = tmp_path / "my.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    model = tiny_questions.make_model()
+    model.null_threshold = -1e9  # as if it were sure that nothing has an answer
+    columns = {"text": ("question", "context"), "label": "answer"}
+    examples = scoring.load(model, None, str(path), **columns)
+    scores = scoring.score(model, examples)
+    assert scores["examples"] == 2 and scores[examples.task.metrics[0]] == 50
+    assert model.null_threshold == -1e9  # which isn't tuned on what is scored
+    tokenizer = tiny.make_tokenizer()
+    backbone = tiny_text_to_text.make("T5", vocabulary_size=tokenizer.vocabulary_size())
+    preprocessor = tasks.TextToTextPreprocessor(tokenizer, 16)
+    model = tasks.TextToText(backbone, preprocessor=preprocessor)
+    columns = {"text": ("context",), "label": "answer"}
+    path.write_text(json.dumps(rows[0]))
+    examples = scoring.load(model, None, str(path), **columns)
+    assert examples.task.kind == "text_to_text"
+    assert scoring.score(model, examples)["examples"] == 1
+
+
+@pytest.mark.slow
+def test_the_command_and_what_it_refuses(tmp_path):
+    def run(*arguments):
+        done = CliRunner().invoke(app, ["score", *map(str, arguments)])
+        return done.exit_code, done.stdout, " ".join(done.output.split())
+
+    preset = tmp_path / "preset"
+    path = table(tmp_path / "a.jsonl", [(["the", "cat"], ["a", "b"])])
+    model = make("classification")
+    model.save_to_preset(preset)
+    columns = ["--text", "text", "--label", "label"]
+    own = table(tmp_path / "b.jsonl", ROWS["classification"])
+    given = ["--data", own, *columns]
+    code, line, said = run(preset, *given, "--ensemble", preset)
+    assert code == 0, said
+    expected = scoring.load(model, None, own, text=TEXT, label=LABEL)
+    assert json.loads(line) == pytest.approx(scoring.score(model, expected))
+    for arguments, words in [
+        (["--data", own, "--text", "text"], "`--label` must be the column"),
+        (
+            [*given, "--task", "sst2"],
+            "`--text` and `--label` must be given for a table",
+        ),
+        ([], "Received: neither"),
+        (["--data", path, *columns], "for examples of kind 'tagging'."),
+    ]:
+        code, _, said = run(preset, *arguments)
+        assert code == 2 and words in said, said
