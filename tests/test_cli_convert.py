@@ -10,7 +10,14 @@ from typer.testing import CliRunner
 from keras_bertfam.cli.app import app
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import BertBackbone
-from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
+from keras_bertfam.tasks import (
+    DualEncoder,
+    DualEncoderPreprocessor,
+    MaskedLM,
+    MaskedLMPreprocessor,
+    TextEmbedder,
+    TextEmbedderPreprocessor,
+)
 
 pytest.importorskip("safetensors")
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"]
@@ -118,3 +125,26 @@ def test_places_that_can_not_be_written(tmp_path):
     code, output = run(tmp_path / "ours", tmp_path / "other", "--to", "transformers")
     assert code == 2 and "preset's folder" in " ".join(output.split())
     assert files == {p: p.read_bytes() for p in (tmp_path / "ours").iterdir()}
+
+
+@pytest.mark.slow
+def test_what_transformers_has_no_place_for_is_said(tmp_path):
+    rows = TextEmbedderPreprocessor(BertTokenizer(VOCABULARY), 6)
+    TextEmbedder(make_backbone(), rows, pooling="max").save_to_preset(tmp_path / "ours")
+    code, output = run(tmp_path / "ours", tmp_path / "theirs", "--to", "transformers")
+    said = " ".join(output.split())
+    assert code == 0 and "no place for sequence_length=6, how vectors are made" in said
+
+
+@pytest.mark.slow
+def test_a_task_has_its_own_way(tmp_path):
+    """Of writing a folder of `transformers`, and of refusing to."""
+    rows = DualEncoderPreprocessor(BertTokenizer(VOCABULARY), 6)
+    model = DualEncoder(make_backbone(), rows, projection_dim=None, pooling="cls")
+    model.save_to_preset(tmp_path / "ours")
+    code, output = run(tmp_path / "ours", tmp_path / "theirs", "--to", "transformers")
+    assert code == 0, output
+    assert {each.name for each in (tmp_path / "theirs").iterdir() if each.is_dir()} == {
+        "question_encoder",
+        "ctx_encoder",
+    }

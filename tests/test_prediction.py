@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 from keras_bertfam import models, tasks
 from keras_bertfam.cli import prediction
 from keras_bertfam.cli.app import app
+from keras_bertfam.tasks.generation.nucleus import NucleusSampler
+from keras_bertfam.tasks.generation.settings import SAMPLERS
 from tests import tiny_fine_tuning as tiny
 from tests import tiny_masked_lm, tiny_questions
 
@@ -55,6 +57,15 @@ def test_pairs_of_a_table(tmp_path):
     path.write_text('{"b": "a", "c": "x"}\n{"b": "a", "c": null}\n')
     with pytest.raises(ValueError, match=r"pairs.jsonl, line 2, column 'c': .* None\."):
         answers(model, files=[str(path)], columns=["b", "c"])
+
+
+@pytest.mark.slow
+def test_marks_and_names_in_what_is_read(tmp_path):
+    model = make(tasks.TextClassifier, label_names=["bad", "good"])
+    assert answers(model, "\ufeffthe cat")[0]["text"] == "the cat"
+    (tmp_path / "a.csv").write_text("label\nthe cat\n")
+    with pytest.raises(ValueError, match=r"named as an answer is. .*\['label'\]"):
+        answers(model, files=[str(tmp_path / "a.csv")], columns=["label"])
 
 
 @pytest.mark.slow
@@ -177,11 +188,36 @@ def test_texts_are_written(tmp_path):
     assert rows[0]["texts"] == model.generate("the cat", 8, "beam", settings=settings)
 
 
+@pytest.mark.slow
+def test_options_of_the_models_own_sampler():
+    tokenizer = tiny_masked_lm.make_model().preprocessor.tokenizer
+    size, width = tokenizer.vocabulary_size(), {"hidden_dim": 8, "intermediate_dim": 16}
+    backbone = models.GPT2Backbone(size, num_layers=1, num_heads=2, **width)
+    preprocessor = tasks.CausalLMPreprocessor(tokenizer, 16)
+
+    def written(generation, sampler=None, **options):
+        model = tasks.CausalLM(backbone, preprocessor, generation=generation)
+        assert prediction.own_sampler(model) in SAMPLERS
+        rows = prediction.generate(model, ["the cat"], 8, sampler, options)
+        return model, [*rows][0]
+
+    draws = {"do_sample": True, "top_k": 5, "temperature": 2.0}
+    model, row = written(draws, seed=3, top_p=0.9)
+    sampler = NucleusSampler(0.9, 5, temperature=2.0, seed=3)
+    assert row["text"] == model.generate("the cat", 8, sampler)
+    assert row == written(draws, seed=3, top_p=0.9)[1]
+    several = {"num_beams": 2, "num_return_sequences": 2}
+    assert len(written(several)[1]["texts"]) == 2
+    model, row = written(several, "greedy")
+    one = {"num_return_sequences": 1}
+    assert row["text"] == model.generate("the cat", 8, "greedy", settings=one)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ("--sampler top_p --num-beams 3", "`--num-beams` must be left out unless"),
-        ("--top-p 0.3", "`--top-p` must be left out unless `--sampler` is one of"),
+        ("--sampler greedy --top-p 0.3", "`--top-p` must be left out unless"),
         ("--sampler top_k --top-p 0.3", "one of ['top_p']. Received: 0.3"),
         ("--sampler best", "`--sampler` must be one of"),
     ],

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from keras_bertfam import tasks
 from keras_bertfam.cli import finetuning_heads, inputs, scoring
 from keras_bertfam.cli.app import app
+from keras_bertfam.datasets import load_examples
 from tests import tiny_fine_tuning as tiny
 from tests import tiny_questions, tiny_text_to_text
 
@@ -122,3 +123,43 @@ def test_the_command_and_what_it_refuses(tmp_path):
     ]:
         code, _, said = run(preset, *arguments)
         assert code == 2 and words in said, said
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_models_without_names_of_classes(tmp_path):
+    tokenizer, backbone = tiny.make_tokenizer(), tiny.make_backbone(num_layers=1)
+    rows = tasks.TextClassifierPreprocessor(tokenizer, 16)
+    model = tasks.TextClassifier(backbone, num_classes=3, preprocessor=rows)
+    model.head.weights[-1].assign([0.0, 100.0, 0.0])  # always class 1
+
+    def scores(model, labels, texts=("the cat", "a dog", "a cat")):
+        path = table(tmp_path / "my.jsonl", [*zip(texts, labels, strict=True)])
+        examples = scoring.load(model, None, path, text=TEXT, label=LABEL)
+        return scoring.score(model, examples)
+
+    assert scores(model, [1, 2, 1])["accuracy"] == pytest.approx(2 / 3)
+    for labels in (["positive", "positive", "neutral"], [1, 7, 1]):
+        with pytest.raises(ValueError, match=r"must be one of \['0', '1', '2'\]"):
+            scores(model, labels)
+    several = tasks.TextClassifier(
+        backbone, num_classes=3, preprocessor=rows, multi_label=True
+    )
+    several.head.weights[-1].assign([100.0, -100.0, 100.0])
+    assert scores(several, [[0, 2], [2, 0], [0, 2]])["micro_f1"] == 1
+    [answer, *_] = several.answers([["the cat", "a dog"]])
+    assert answer["labels"] == [0, 2] and {*answer["probabilities"]} == {*"012"}
+    words = tasks.TokenClassifierPreprocessor(tokenizer, 16)
+    tagger = tasks.TokenClassifier(backbone, num_classes=2, preprocessor=words)
+    tagger.head.weights[-1].assign([0.0, 100.0])
+    scored = scores(tagger, [["1", "1"]], [["the", "cat"]])
+    assert scored.pop("examples") == 1 and all(0 <= x <= 1 for x in scored.values())
+    examples = load_examples("sst2", "validation", [str(sst2(tmp_path))])
+    with pytest.raises(ValueError, match="must have the 2 classes of 'sst2'"):
+        scoring.score(model, examples)
+
+
+def sst2(folder):
+    path = folder / "dev.tsv"
+    path.write_text("sentence\tlabel\na cat\t1\n")
+    return path

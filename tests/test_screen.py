@@ -44,6 +44,10 @@ REFUSED = [
     ("prepare a.txt --output out --new-vocabulary 9 --family gpt", "`--family` must"),
     ("prepare a.txt --output . --new-vocabulary 9", "must be a folder that is new"),
     ("prepare a.txt --output out --shards 0", "'--shards'"),
+    (
+        "prepare a.txt --output out --tokenizer bert_tiny_en_uncased --split test",
+        "a dataset, tfds:",
+    ),
     ("finetune --preset none --task sst2", "`--preset` must be a known name"),
     ("finetune --preset bert_tiny_en_uncased --task sst3", "Received: 'sst3'"),
     ("finetune --preset bert_tiny_en_uncased", "Received: neither"),
@@ -59,7 +63,10 @@ REFUSED = [
     ("fill-mask bert_tiny_en_uncased --top-k 0", "'--top-k'"),
     ("generate none", "`PRESET` must be a known name"),
     ("generate bert_tiny_en_uncased", "`PRESET` must be of one of CausalLM, "),
-    ("generate gpt2_base_en --top-p 0.9", "`--top-p` must be left out unless"),
+    (
+        "generate gpt2_base_en --sampler greedy --top-p 0.9",
+        "`--top-p` must be left out unless",
+    ),
     ("generate gpt2_base_en --file none.txt", "'none.txt', which is none"),
     ("vocabulary a.txt", "`--output` must be given"),
     ("vocabulary none.txt --output out", "'none.txt', which is none"),

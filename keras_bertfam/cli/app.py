@@ -362,8 +362,9 @@ def prepare(
     ] = None,
     feature: Annotated[str, typer.Option(help="Field that holds the text.")] = "text",
     split: Annotated[
-        str, typer.Option(help="Split of a TFDS or Hugging Face dataset.")
-    ] = "train",
+        str | None,
+        typer.Option(help="Split of a TFDS or Hugging Face dataset. Default: train."),
+    ] = None,
     one_per_file: Annotated[
         bool,
         typer.Option("--one-per-file", help="Read each text file as one document."),
@@ -696,14 +697,17 @@ def generate(
     }
     options = {name: value for name, value in options.items() if value is not None}
     with _errors_as_messages():
-        inputs.check_sampler(sampler or "greedy")
-        inputs.check_sampling(sampler or "greedy", options)
+        if sampler is not None:
+            inputs.check_sampler(sampler)
+            inputs.check_sampling(sampler, options)
         inputs.check_findable(preset)
         inputs.check_taken("generate", preset)
         inputs.check_texts(file or (), "file")
         with screen.loading():
             from keras_bertfam.cli import prediction
         model = prediction.load_writer(preset)
+        if sampler is None:
+            inputs.check_sampling(prediction.own_sampler(model), options)
         texts = prediction.prompts_of(prompts or (), file or (), sys.stdin)
         answers = prediction.generate(model, texts, max_length, sampler, options)
         prediction.write(answers, typer.echo)

@@ -52,9 +52,29 @@ def convert(
             model.save_to_preset(folder)
             if tokenizer is not None:
                 tokenizer.save_to_preset(folder)
+        elif tokenizer is None:
+            model.export_to_transformers(folder)
         else:
             exporting.export_to_transformers(model, folder, tokenizer)
+    if to == "transformers" and (lost := _without_a_place(model)):
+        typer.echo(f"`transformers` has no place for {', '.join(lost)}.")
     typer.echo(f"Wrote {destination} for {to}.")
+
+
+def _without_a_place(model):
+    """List the settings of a task that the files of `transformers` don't have."""
+    lost = []
+    if getattr(model, "null_threshold", None) is not None:
+        lost.append(f"null_threshold={model.null_threshold}")
+    length = getattr(getattr(model, "preprocessor", None), "sequence_length", None)
+    if length is not None:
+        lost.append(f"sequence_length={length}")
+    if hasattr(model, "export_to_sentence_transformers"):
+        lost.append(
+            "how vectors are made of states, and prompts, which "
+            "`export_to_sentence_transformers()` writes"
+        )
+    return lost
 
 
 def _size(model):

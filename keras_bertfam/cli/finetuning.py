@@ -168,7 +168,7 @@ def finetune(
         benchmark = glue.BENCHMARKS[task]
         return glue.finetune_all(one, why_not, data, output, report, benchmark)
     if output is not None:
-        folders.check_destination(output)
+        folders.check_preset_destination(output)
     own = {"text": text, "label": label, "validation": validation}
     others: dict[str, Any] = {}
     tests: dict[str, Any] = {}

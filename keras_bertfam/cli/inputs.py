@@ -117,7 +117,7 @@ def check_run(run: PretrainingRun) -> None:
     for name, preset in presets.items():
         if preset is not None:
             check_findable(preset, name)
-    folders.check_destination(run.output)
+    folders.check_preset_destination(run.output)
     backup = backup_folder(run)
     if not has_backup(backup):
         return
@@ -165,7 +165,7 @@ def check_vocabulary(run: PretrainingRun) -> None:
         raise ValueError(
             f"`files` must name text files. Received: {file!r}, which is a folder."
         )
-    folders.check_destination(run.output)
+    folders.check_preset_destination(run.output)
 
 
 def backup_folder(run: PretrainingRun) -> str:
@@ -185,8 +185,14 @@ def check_prepared(
     tokenizer: str | None,
     new_vocabulary: int | None,
     test_sets: Sequence[str],
+    split: str | None,
 ) -> None:
     """Check the arguments of `preparing.prepare`."""
+    if split is not None and not any(s.startswith(_DATASETS) for s in sources):
+        raise ValueError(
+            "`split` must be left out unless a source is a dataset, "
+            f"{' or '.join(f'{name}NAME' for name in _DATASETS)}. Received: {split!r}."
+        )
     check_files("sources", sources)
     check_files("test_set", test_sets)
     check_output(output)
@@ -211,7 +217,7 @@ def check_finetuning(
     """
     check_findable(preset)
     if output is not None:
-        folders.check_destination(output)
+        folders.check_preset_destination(output)
         _check_apart(preset, output, task)
     if data is not None:
         check_files("data", [data])
@@ -317,9 +323,11 @@ def check_conversion(source: str, destination: str, to: str) -> None:
             "as both."
         )
     check_findable(source, "source")
-    folders.check_destination(destination)
     if to == "transformers":
+        folders.check_destination(destination)
         check_no_preset(destination)
+    else:
+        folders.check_preset_destination(destination)
 
 
 def check_sampler(sampler: str) -> None:

@@ -22,6 +22,7 @@ from keras_bertfam.presets import hub, preset_checks
 from keras_bertfam.presets.checkpoints import formats
 from keras_bertfam.presets.converting.heads import task_name
 from keras_bertfam.presets.names import list_presets
+from keras_bertfam.tasks.generation.defaults import DRAWN_FROM
 from keras_bertfam.tasks.generation.nucleus import NucleusSampler
 from keras_bertfam.tasks.generation.prompts import as_texts, stop_ids
 from keras_bertfam.types import Model
@@ -106,7 +107,8 @@ def predict(
         For each example a dict: its columns, and the task's predictions.
 
     Raises:
-        ValueError: for a line or table without the columns.
+        ValueError: for a line or table without the columns, or a column with the name
+            of an answer.
     """
     usual, answer = _TASKS.get(type(model)) or (model.text_columns, type(model).answers)
     if files and all(map(tables.is_conll, files)):
@@ -115,6 +117,11 @@ def predict(
     for rows in _batches(_rows(files, columns, lines)):
         given = [[row[column] for row in rows] for column in columns]
         for row, said in zip(rows, answer(model, given), strict=True):
+            both = row.keys() & said.keys()
+            if lost := [name for name in both if row[name] != said[name]]:
+                raise ValueError(
+                    f"`text` must not be named as an answer is. Received: {lost}."
+                )
             yield {**row, **said}
 
 
@@ -163,13 +170,14 @@ def _rows(files, columns, lines):
         if tables.is_file_name(path):
             table = tables.read(path, TableRequest(text=columns))
             for number, record in enumerate(table.records):
-                for column, value in record.items():
+                row = {column: record[column] for column in columns}
+                for column, value in row.items():
                     if value is None:
                         raise ValueError(
                             f"{table.place(number)}, column {column!r}: expected a "
                             "text. Received: None."
                         )
-                yield record
+                yield row
         else:
             yield from _rows_of_lines(path, decoded_lines(path), columns)
 
@@ -190,7 +198,8 @@ def lines_of_input(lines: Iterable[str]) -> Iterator[str]:
         ValueError: for text that isn't UTF-8.
     """
     try:
-        yield from lines
+        for number, line in enumerate(lines):
+            yield line if number else line.removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"Standard input must be text in UTF-8. Received: {error}."
@@ -299,6 +308,17 @@ def load_writer(preset: str) -> Model:
     return model
 
 
+def own_sampler(model: Model) -> str:
+    """Name a sampler that has the options of a model's own, see its `generation`.
+
+    Args:
+        model: what `load_writer` gives.
+    """
+    if model.generation.get("do_sample"):
+        return "top_p"
+    return "beam" if model.generation.get("num_beams", 1) > 1 else "greedy"
+
+
 def prompts_of(
     prompts: Sequence[str], files: Sequence[str], lines: Iterable[str]
 ) -> Iterator[str]:
@@ -348,20 +368,29 @@ def generate(
         max_length = USUAL_LENGTH
     if sampler is None and not model.generation:
         sampler = "greedy"
-    own = SAMPLED_BY.get(sampler or "", {})
+    drawn = sampler is None and model.generation.get("do_sample")
+    name = own_sampler(model) if drawn else sampler or ""
+    own = SAMPLED_BY.get(name, {})
     known = inspect.signature(tasks.GenerationSettings).parameters
     given = {name: value for name, value in options.items() if name in known}
     settings: Any = given if model.generation else tasks.GenerationSettings(**given)
     arguments = {own[name]: value for name, value in options.items() if name in own}
-    chosen = _SAMPLERS[sampler or ""](**arguments) if arguments else sampler
+    if drawn and arguments:  # those of the model, but for the given ones
+        usual = (("k", "top_k"), ("p", "top_p"), ("temperature", "temperature"))
+        kept = {a: model.generation[b] for a, b in usual if b in model.generation}
+        arguments = {"k": DRAWN_FROM, "p": 1.0, **kept, **arguments}
+        arguments["k"] = arguments["k"] or None
+    chosen = _SAMPLERS[name](**arguments) if arguments else sampler
+    if sampler == "greedy":  # which writes one text, whatever the model's own does
+        given.setdefault("num_return_sequences", 1)
     count = {**model.generation, **given}.get("num_return_sequences", 1)
-    name = "texts" if count > 1 else "text"
+    written_as = "texts" if count > 1 else "text"
     batch: list[str] = []
 
     def written():
         answers = model.generate(batch, max_length, chosen, settings=settings)
         for prompt, answer in zip(batch, answers, strict=True):
-            yield {"prompt": prompt, name: answer}
+            yield {"prompt": prompt, written_as: answer}
 
     for prompt in prompts:
         batch.append(prompt)

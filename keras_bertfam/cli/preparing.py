@@ -49,9 +49,10 @@ def prepare(
         ValueError: for neither a tokenizer nor a new vocabulary, for unknown rules, or
             if no document passes them.
     """
-    check_prepared(
-        sources, output, tokenizer, new_vocabulary, options.get("test_sets", ())
-    )
+    test_sets, split = options.get("test_sets", ()), options.pop("split", None)
+    check_prepared(sources, output, tokenizer, new_vocabulary, test_sets, split)
+    if split is not None:
+        options["split"] = split
     quality = quality_rules(rules)
     made: str | Tokenizer | None = tokenizer
     if new_vocabulary is not None:

@@ -116,7 +116,7 @@ def learn_vocabulary(run: PretrainingRun) -> int:
         How many tokens there are.
     """
     tokenizer = make_tokenizer(run, read_corpora(run))
-    with folders.write_aside(run.output) as folder:
+    with folders.preset_aside(run.output) as folder:
         tokenizer.save_to_preset(folder)
     return int(tokenizer.vocabulary_size())
 
@@ -339,7 +339,7 @@ def save(run: PretrainingRun, model: Model) -> None:
     """Write the trained model and the settings of the run."""
     if hasattr(model, "generator"):  # an encoder of its own
         model.generator.save_to_preset(f"{run.output}-generator")
-    with folders.write_aside(run.output) as folder:
+    with folders.preset_aside(run.output) as folder:
         trained = model.student if hasattr(model, "student") else model
         trained.save_to_preset(folder)
         run.write(os.path.join(folder, FILE_NAME))

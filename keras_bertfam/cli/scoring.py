@@ -8,6 +8,7 @@ from keras_bertfam.cli import finetuning_heads, finetuning_text
 from keras_bertfam.datasets import tables
 from keras_bertfam.datasets.task_data import get_task
 from keras_bertfam.metrics.callback import predicted_labels
+from keras_bertfam.tasks.finetuning.fine_tuning import LabelledTask
 from keras_bertfam.types import Model
 
 # Kinds of a table's labels that can't be told from the labels themselves.
@@ -24,6 +25,8 @@ def table_of(
 ) -> datasets.Examples:
     """Load a table with the labels that a fine-tuned model learned.
 
+    The labels of a model without names are the numbers of its classes.
+
     Args:
         model: a fine-tuned task, or an `Ensemble`.
         data: path of the table, see `keras_bertfam.datasets.load_examples`.
@@ -39,13 +42,16 @@ def table_of(
             f"`label` must be the column of the labels of `{name}`. Received: None."
         )
     one = _one_of(model)
+    names = getattr(one, "label_names", None)
+    if names is None and isinstance(one, LabelledTask):
+        names = [*map(str, range(one.num_classes))]
     kind = "text_to_text" if isinstance(one, tasks.TextToText) else one.data_kind
     return datasets.load_examples(
         data,
         limit=limit,
         text=[*text] or None,
         label=label,
-        label_names=getattr(one, "label_names", None),
+        label_names=names,
         kind=kind if kind in (*_TOLD_BY_MODELS, "text_to_text") else None,
     )
 

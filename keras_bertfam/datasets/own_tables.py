@@ -183,7 +183,7 @@ def _whole(label):
     if number is not None or isinstance(label, bool):
         return number
     if isinstance(label, str):
-        return int(float(label)) if _WHOLE.fullmatch(label) else None
+        return int(label.partition(".")[0]) if _WHOLE.fullmatch(label) else None
     return int(label) if float(label).is_integer() else None
 
 

@@ -21,7 +21,7 @@ from keras_bertfam.tasks.generation.prompts import (
 )
 from keras_bertfam.tasks.generation.settings import GenerationSettings
 from keras_bertfam.tasks.generation.text_to_text import TextToText
-from keras_bertfam.tasks.generation.writing import UNWRITTEN, write_rows
+from keras_bertfam.tasks.generation.writing import NO_TEXT, UNWRITTEN, write_rows
 from keras_bertfam.tasks.recurrent.recurrent_lm import RecurrentLM
 from keras_bertfam.tokenizers.pipeline_ops import tokenize, tokenize_with_masks
 from keras_bertfam.tokenizers.texts import to_utf8
@@ -242,6 +242,10 @@ def _writer(
         after = tf.cumsum(tf.cast(stops, tf.int32), 2, exclusive=True) > 0
         kept = ~after & (written != UNWRITTEN) & good[:, None, None]
         kept &= places < limits[:, None, None]
+        if "scores" in found:  # as in `generate`, the first text is always kept
+            there = found["scores"] > NO_TEXT
+            there |= tf.range(tf.shape(there)[1]) == 0
+            kept &= there[..., None]
         written, stops, kept = (x[..., first:] for x in (written, stops, kept))
         # An embedding table may have more rows than there are tokens.
         said = kept & ~stops & (written < tokenizer.vocabulary_size())
@@ -250,6 +254,8 @@ def _writer(
         count = settings.num_return_sequences
         of_texts = (tf.reshape(x, (-1, length - first)) for x in (written, said))
         texts = tokenizer.detokenize(ragged.keep_in_matrix(*of_texts))
+        # A text may end in the middle of a character.
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         outputs = {
             "text": tf.reshape(texts, (-1, count)),
             "token_ids": tf.where(kept, written, tokenizer.pad_token_id),

@@ -204,7 +204,7 @@ def export_saved_model(
     ```
     """
     check_export_paths(model, path)
-    given = GenerationSettings(**settings) if isinstance(settings, dict) else settings
+    given = _checked_settings(model, settings)
     if not isinstance(stop_token_ids, str) and any(map(np.ndim, stop_token_ids or ())):
         raise ValueError(
             "`stop_token_ids` must be the same for all texts of a SavedModel. "
@@ -234,6 +234,20 @@ def export_saved_model(
     return path
 
 
+def _checked_settings(model, settings):
+    """Check settings early; some values go together only with those of the task."""
+    if not isinstance(settings, dict):
+        return settings
+    if hasattr(model, "generation"):
+        return merged(settings, default_settings(model.generation))
+    known = {field.name for field in dataclasses.fields(GenerationSettings)}
+    if unknown := [*settings.keys() - known]:
+        raise TypeError(
+            f"`settings` must have keys among {sorted(known)}. Received: {unknown}."
+        )
+    return None
+
+
 def _checked_sampler(sampler, settings):
     """Check a sampler; a name stays one, as its numbers are those of the task."""
     if sampler is None:
@@ -252,7 +266,7 @@ def _with_defaults(model, max_length, sampler, settings):
     # The signature counts new tokens from the end of the prompts.
     if max_length is None and said and not (goes_on and "max_new_tokens" in said):
         max_length = default_length(usual, begun)
-    settings = merged(settings, default_settings(usual, goes_on))
+    settings = merged(settings, default_settings(usual))
     sampler = default_sampler(usual) if sampler is None else sampler
     return {
         "max_length": max_length,
@@ -337,8 +351,12 @@ def _export_in_tensorflow(preset, path, options):
         else settings,
     }
     run_with_tensorflow(
-        "-c", _EXPORT, os.fspath(preset), os.fspath(path), json.dumps(given)
+        "-c", _EXPORT, os.fspath(preset), os.fspath(path), _as_json(given)
     )
+
+
+def _as_json(given):
+    return json.dumps(given, default=lambda number: number.item())  # of NumPy
 
 
 def default_task(backbone: Model) -> Any:

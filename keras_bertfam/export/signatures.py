@@ -72,7 +72,9 @@ def token_signatures(
     """
     positions = positions_of(backbone)
     most = most_tokens(max_input_tokens, preprocessor.sequence_length, positions)
-    text = [f"A {preprocessor.tokenizer.mask_token} to start with."]
+    # Without a mask token models don't fill in.
+    mask = getattr(preprocessor.tokenizer, "mask_token", None) or "text"
+    text = [f"A {mask} to start with."]
     told = "language_ids" in backbone.input_signature()
     names = ["token_ids", *(["language_ids"] if told else [])]
     example = row_example(preprocessor.encode(text), names)

@@ -123,10 +123,12 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
         return [answer["text"] for answer in answers]
     if kind == "tagging":
         tagged = model.tag(examples.x, batch_size, verbose=0)
-        return [[label for _, label, _ in words] for words in tagged]
+        named = _namer(examples.task, model)
+        return [[named(label) for _, label, _ in words] for words in tagged]
     if kind == "parsing":
         trees = model.parse(examples.x, batch_size)
-        return [[(head, name) for _, head, name in words] for words in trees]
+        named = _namer(examples.task, model)
+        return [[(head, named(name)) for _, head, name in words] for words in trees]
     if kind == "multi_label":
         if hasattr(model, "classify"):
             rows = model.classify(examples.x, batch_size)
@@ -134,7 +136,8 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
             shares = model.predict(examples.x, batch_size=batch_size, verbose=0)
             names = model.label_names or range(shares.shape[1])
             rows = [zip(names, row, strict=True) for row in shares]
-        return [[label for label, p in row if p >= 0.5] for row in rows]
+        named = _namer(examples.task, model)
+        return [[named(label) for label, p in row if p >= 0.5] for row in rows]
     outputs = np.asarray(model.predict(examples.x, batch_size=batch_size, verbose=0))
     if kind == "regression":
         return outputs.reshape(-1).tolist()
@@ -149,10 +152,32 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
     return examples.by_question(numbers) if kind == "answer_sets" else numbers
 
 
+def _namer(task, model):
+    """Make a function that names the number of a class, where a model has no names."""
+    names = task.label_names
+    if names and model.label_names is None and hasattr(model, "num_classes"):
+        _check_count(task, model, model.num_classes)
+    return lambda label: (
+        label if isinstance(label, str) else str(names[label] if names else label)
+    )
+
+
+def _check_count(task, model, count):
+    if count != len(task.label_names):
+        raise ValueError(
+            f"A model without `label_names` must have the {len(task.label_names)} "
+            f"classes of {task.name!r}, {list(task.label_names)}. Received: a "
+            f"{type(model).__name__} with {count}."
+        )
+
+
 def _in_order(task, model, outputs):
     """Put the columns of classes into the task's order; a model may have another."""
     names = getattr(model, "label_names", None)
-    if task.kind not in _OF_CLASSES or names is None or not task.label_names:
+    if task.kind not in _OF_CLASSES or not task.label_names:
+        return outputs
+    if names is None:
+        _check_count(task, model, outputs.shape[-1])
         return outputs
     theirs, ours = [*names], [*task.label_names]
     if sorted(theirs) != sorted(ours):  # in upper and lower case

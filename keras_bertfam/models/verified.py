@@ -14,6 +14,7 @@ Inputs = Mapping[str, np.ndarray]
 
 # The sizes of axes of any length when a runtime is tried.
 _BATCH, _LENGTH = 1, 8
+_OF_SAVED_MODELS = ("assets", "assets.extra", "variables")
 
 
 def check(model: Model, path: Path, format: str, signature: Any) -> None:
@@ -49,7 +50,10 @@ def check(model: Model, path: Path, format: str, signature: Any) -> None:
         raise _refused(format, error) from error
     if len(signature) != 1 or not isinstance(signature[0], Mapping):
         return
-    inputs = {name: _example(name, spec) for name, spec in signature[0].items()}
+    backbone = getattr(model, "backbone", model)
+    positions = getattr(backbone, "max_sequence_length", None) or _LENGTH
+    length = min(_LENGTH, positions)
+    inputs = {name: _example(spec, length) for name, spec in signature[0].items()}
     try:
         received = [np.asarray(value) for value in answer(inputs)]
     except Exception as error:
@@ -69,6 +73,8 @@ def check(model: Model, path: Path, format: str, signature: Any) -> None:
 def put(written: Path, path: Path) -> None:
     """Move an export to its place, and overwrite what is there."""
     if os.path.isdir(path) and os.path.isdir(written):
+        for part in _OF_SAVED_MODELS:  # of the export that was there
+            shutil.rmtree(os.path.join(path, part), ignore_errors=True)
         shutil.copytree(written, path, dirs_exist_ok=True)
     else:
         os.replace(written, path)
@@ -82,9 +88,9 @@ def _refused(format, error):
     )
 
 
-def _example(name, spec):
+def _example(spec, length):
     """Make an input for one row of first tokens, without padding."""
-    lengths = [_LENGTH if size is None else size for size in spec.shape[1:]]
+    lengths = [length if size is None else size for size in spec.shape[1:]]
     shape = (_BATCH if spec.shape[0] is None else spec.shape[0], *lengths)
     dtype = keras.backend.standardize_dtype(spec.dtype)
     return np.ones(shape, dtype) if dtype == "bool" else np.zeros(shape, dtype)

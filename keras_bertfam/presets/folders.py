@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from keras_bertfam.presets import locks, replacing
+from keras_bertfam.presets import inspection, locks, replacing
 from keras_bertfam.presets.checkpoints.source import CheckpointError
 from keras_bertfam.types import Path
 
@@ -106,6 +106,24 @@ def check_room(folder: Path, weights: Iterable[Any], max_file_size: float) -> No
                     return  # the file system can't reserve room
                 raise
             left -= largest
+
+
+@contextlib.contextmanager
+def preset_aside(path: Path) -> Iterator[str]:
+    """Give a folder to write a preset to, see `write_aside`.
+
+    Raises:
+        ValueError: for the folder of a checkpoint of `transformers`.
+    """
+    inspection.check_no_export(path)
+    with write_aside(path) as folder:
+        yield folder
+
+
+def check_preset_destination(path: Path) -> None:
+    """Raise an error early if `preset_aside` can't write to a path."""
+    check_destination(path)
+    inspection.check_no_export(path)
 
 
 def check_destination(path: Path) -> None:

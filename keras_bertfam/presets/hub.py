@@ -12,17 +12,22 @@ from keras_bertfam.presets.checkpoints import reading
 from keras_bertfam.presets.names import TOKENIZER_FILES, PublishedPreset
 from keras_bertfam.types import Path
 
-_TOKENIZERS = (
+# Of the tokenizer, of rows and of writing.
+_SETTINGS = (
     "tokenizer_config.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
     "tokenizer.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "generation_config.json",
+    "artifact.metadata",
     *(name for names in TOKENIZER_FILES.values() for name in names),
 )
 # For each layout: the files of the tokenizer and of heads; and the files of weights, of
 # which the first that exists is taken. An index names more files.
 _TRANSFORMERS = (
-    _TOKENIZERS,
+    _SETTINGS,
     (
         "model.safetensors",
         "model.safetensors.index.json",

@@ -89,6 +89,33 @@ def check_no_preset(path: Path) -> None:
         )
 
 
+_FOREIGN_WEIGHTS = tuple(
+    name + ending
+    for name in ("model.safetensors", "pytorch_model.bin")
+    for ending in ("", ".index.json")
+)
+
+
+def check_no_export(path: Path) -> None:
+    """Raise a `ValueError` for a folder of `transformers`, which a preset would break.
+
+    A preset has a `config.json` and a `tokenizer.json` of its own.
+    """
+    config = os.path.join(path, CONFIG_FILE)
+    if not os.path.isfile(config) or not any(
+        os.path.exists(os.path.join(path, name)) for name in _FOREIGN_WEIGHTS
+    ):
+        return
+    with open(config, "rb") as file:
+        if b'"registered_name"' in file.read():
+            return
+    raise ValueError(
+        "A preset must be saved to another folder than that of a checkpoint of "
+        "`transformers`, whose config would be replaced. "
+        f"Received: {os.fspath(path)!r}."
+    )
+
+
 # Fine-tuning tasks that begin with a masked language model's head.
 _OF_MASKED_LM = ("SparseEncoder",)
 _OWN = ("BidirectionalLM", "CausalLM", "PermutationLM", "RecurrentLM", "TextToText")

@@ -24,9 +24,14 @@ _TASK = r"task\.json|task\.weights\.h5|preprocessor\.json"
 _TOKENIZER = (
     r"preprocessor\.json|assets/tokenizer/(vocabulary\.(txt|json|spm)|merges\.txt)"
 )
-_PARTS = r"generator/(config\.json|model\.safetensors)"
+# A new model has its own settings of writing, and needn't be of sentence-transformers.
+_PARTS = (
+    r"generator/(config\.json|model\.safetensors)|generation_config\.json|"
+    r"modules\.json|config_sentence_transformers\.json|sentence_bert_config\.json"
+)
 _FOREIGN_TOKENIZER = (
-    r"vocab\.(txt|json)|merges\.txt|spiece\.model|tokenizer\.json|"
+    r"vocab\.(txt|json)|merges\.txt|(spiece|spm|sentencepiece\.bpe)\.model|"
+    r"tokenizer\.json|"
     r"(special_tokens_map|added_tokens)\.json"
 )
 

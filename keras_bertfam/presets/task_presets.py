@@ -338,7 +338,7 @@ class TaskPresets(Mixin):
     ) -> None:
         """Write a preset directory, with the training's facts in its model card."""
         cards.check(card)
-        with folders.write_aside(preset_dir) as folder:
+        with folders.preset_aside(preset_dir) as folder:
             folders.check_room(folder, self.weights, max_shard_size)
             super().save_to_preset(folder, max_shard_size=max_shard_size)
             cards.write(folder, self, self.training_facts(), card)

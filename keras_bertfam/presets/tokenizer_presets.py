@@ -6,7 +6,7 @@ from typing import Any
 from keras_bertfam.presets import folders, hub, inspection, preset_checks
 from keras_bertfam.presets.checkpoints import formats
 from keras_bertfam.presets.checkpoints.source import CheckpointError
-from keras_bertfam.presets.folders import write_aside
+from keras_bertfam.presets.folders import preset_aside
 from keras_bertfam.presets.names import list_presets
 from keras_bertfam.presets.tokenizer_formats import tokenizer_files, tokenizer_sources
 from keras_bertfam.types import Mixin, Path, Tokenizer
@@ -27,7 +27,7 @@ class _Saved(Mixin):
     """Mixin of layers whose preset directory is replaced in one operation."""
 
     def save_to_preset(self, preset_dir: Path) -> None:
-        with write_aside(preset_dir) as folder:
+        with preset_aside(preset_dir) as folder:
             super().save_to_preset(folder)
 
 

@@ -238,3 +238,25 @@ def test_heads_that_transformers_lacks(tmp_path):
         keras.ops.convert_to_numpy(again(x)),
         atol=1e-6,
     )
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["LABEL_B", "LABEL_A"], ["LABEL_B", "LABEL_A"]),
+        (["LABEL_0", "good"], ["LABEL_0", "good"]),
+        (["LABEL_0", "LABEL_1"], None),
+    ],
+)
+def test_names_of_classes_that_look_like_none(names, expected, tmp_path):
+    config = transformers.BertConfig(
+        vocab_size=20,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        id2label=dict(enumerate(names)),
+    )
+    theirs = transformers.BertForSequenceClassification(config)
+    theirs.save_pretrained(tmp_path)
+    assert tasks.TextClassifier.from_preset(tmp_path).label_names == expected

@@ -207,3 +207,11 @@ def test_what_tokens_are_drawn_by(generation, name, values):
     sampler = default_sampler({"do_sample": True, **generation})
     assert type(sampler).__name__ == name
     assert values.items() <= sampler.get_config().items()
+
+
+def test_a_list_of_last_tokens(tmp_path):
+    path = tmp_path / generation_keys.GENERATION
+    path.write_text('{"forced_eos_token_id": [1]}')
+    assert generation_keys.read(tmp_path, {}) == ({"forced_eos_token_id": 1}, [])
+    path.write_text('{"forced_eos_token_id": [1, 2]}')
+    assert generation_keys.read(tmp_path, {}) == ({}, ["forced_eos_token_id='[1, 2]'"])

@@ -120,6 +120,58 @@ def test_what_a_task_does_unless_told(causal, seq2seq, family, more, tmp_path):
     assert row[row[0] == 7] == 11 and row[-1] in (8, 9)
 
 
+def test_texts_that_a_search_does_not_find_are_empty(causal, tmp_path):
+    size, stop = causal.backbone.vocabulary_size, 9
+    settings = {"num_beams": 3, "num_return_sequences": 3, "forced_last_token": stop}
+    model = tasks.CausalLM(make("GPT2", vocabulary_size=size), causal.preprocessor)
+    # NumPy's numbers are numbers.
+    numbers = {"max_length": np.int64(8), "sampler": "beam", "verify": False}
+    given = {**settings, "no_repeat_ngram_size": np.int64(2)}
+    path = export_saved_model(model, tmp_path / "1", settings=given, **numbers)
+    served = tf.saved_model.load(path).signatures["token_ids"]
+    row = [[5, 6, 7, 8, 5, 9, 3]]  # a single token, which is forced, may follow
+    answer = served(**padded(row))
+    found = model.generate(row, 8, "beam", settings=given)[0]
+    lengths = answer["padding_mask"].numpy()[0].sum(-1)
+    assert len(found) == 1 and lengths.tolist() == [8, 0, 0]
+    assert answer["text"].numpy()[0, 1:].tolist() == [b"", b""]
+
+
+def test_texts_are_of_whole_characters(causal, tmp_path):
+    tokenizer = causal.preprocessor.tokenizer
+    first = int(np.asarray(tokenizer("\u00e9"))[0])  # half of it
+    size = tokenizer.vocabulary_size()
+    model = tasks.CausalLM(make("GPT2", vocabulary_size=size), causal.preprocessor)
+    path = export_saved_model(
+        model,
+        tmp_path / "1",
+        settings={"forced_first_token": first},
+        max_length=3,
+        sampler="greedy",
+        verify=False,
+    )
+    served = tf.saved_model.load(path).signatures["serving_default"]
+    [text] = served(text=tf.constant(["a"]))["text"].numpy()
+    settings = {"forced_first_token": first}
+    assert text.decode() == model.generate(["a"], 3, settings=settings)[0]
+
+
+def test_settings_are_those_of_the_task_but_for_the_given_ones(causal, tmp_path):
+    size = causal.backbone.vocabulary_size
+    usual = {"num_beams": 4, "num_beam_groups": 2, "diversity_penalty": 0.5}
+    model = tasks.CausalLM(
+        make("GPT2", vocabulary_size=size), causal.preprocessor, generation=usual
+    )
+    given = {"diversity_penalty": 1.0}
+    options = {"settings": given, "max_length": 6, "verify": False}
+    path = export_saved_model(model, tmp_path / "1", **options)
+    served = tf.saved_model.load(path).signatures["token_ids"]
+    rows = [[5, 6, 7]]
+    assert rows_of(served(**padded(rows))) == model.generate(rows, 6, settings=given)
+    with pytest.raises(TypeError, match="diversity"):
+        export_saved_model(model, tmp_path / "2", settings={"diversity": 1.0})
+
+
 # What tokenizers of `transformers` put before a text, by whose vocabulary it is.
 STARTS = {
     "bert": "[CLS]",

@@ -233,6 +233,19 @@ def test_what_its_runtime_refuses_is_not_written(answer, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
+def test_few_positions_and_what_was_there_before(tmp_path):
+    path = tmp_path / "model"
+    stale = path / "assets.extra" / "tf_serving_warmup_requests"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("of other signatures")
+    (path / "notes.txt").write_text("mine")
+    make(num_layers=1, max_sequence_length=6).export(str(path), verbose=False)
+    assert (path / "saved_model.pb").exists() and not stale.exists()
+    assert (path / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_signatures_are_what_models_take(name):
     model = MODELS[name]()

@@ -18,13 +18,16 @@ from keras_bertfam.models import (
     DistilBertBackbone,
     ElmoBackbone,
     EncoderBackbone,
+    GPT2Backbone,
     SpanBertBackbone,
 )
 from keras_bertfam.presets import list_presets
+from keras_bertfam.presets.checkpoints import file_keys
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.hub import locate
 from keras_bertfam.presets.names import PublishedPreset
 from keras_bertfam.tasks import (
+    CausalLM,
     MaskedLM,
     MaskedLMPreprocessor,
     TextEmbedder,
@@ -286,3 +289,31 @@ def test_folders_of_sentence_transformers_come_with_their_modules(hub, tmp_path)
     for name in ("modules.json", "1_Pooling/config.json", "sentence_bert_config.json"):
         assert name in hub.asked
     assert "2_Dense/model.safetensors" in hub.asked
+
+
+def test_a_hub_gives_what_a_folder_has(hub, tmp_path):
+    """Settings of writing and added tokens, for example."""
+    pytest.importorskip("safetensors")
+    backbone = GPT2Backbone(20, 1, 2, 8, 16, max_sequence_length=8)
+    generation = {"num_beams": 2, "max_new_tokens": 3}
+    CausalLM(backbone, generation=generation).export_to_transformers(tmp_path / "a")
+    hub.folders["a/a"] = tmp_path / "a"
+    assert CausalLM.from_preset("hf://a/a").generation == generation
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]
+    model = MaskedLM(tiny(pooler=False), MaskedLMPreprocessor(BertTokenizer(names), 8))
+    model.export_to_transformers(tmp_path / "b")
+    (tmp_path / "b" / "added_tokens.json").write_text('{"<user>": 20}')
+    hub.folders["b/b"] = tmp_path / "b"
+    found = [BertTokenizer.from_preset(each) for each in ("hf://b/b", tmp_path / "b")]
+    for tokenizer in found:
+        assert np.asarray(tokenizer("<user> a")).tolist() == [20, 5]
+
+
+def test_every_settings_file_is_asked_for(hub, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    hub.folders["a/a"] = tmp_path
+    locate("hf://a/a", load_weights=False)
+    tables = (each for each in vars(file_keys).values() if hasattr(each, "meaningless"))
+    named = {each.file for each in tables if each.file.endswith((".json", ".metadata"))}
+    others = {"options.json"}  # ELMo's, which no hub has
+    assert named - others - {*hub.asked} == set()

@@ -1,5 +1,6 @@
 """Presets and exports that are saved over others, also while they are read."""
 
+import json
 import os
 import types
 import warnings
@@ -12,7 +13,7 @@ from keras_bertfam.cli import conversion
 from keras_bertfam.export import saved_model
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import BertBackbone
-from keras_bertfam.presets import locks
+from keras_bertfam.presets import folders, locks
 from keras_bertfam.presets.checkpoints import reading
 from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor, TextClassifier
 from tests.tiny_preset import VOCABULARY, make
@@ -139,3 +140,50 @@ def test_what_is_replaced_while_it_is_read(read, kind, tmp_path, monkeypatch):
         assert loaded.preprocessor.tokenizer.get_vocabulary()[-1] == "g"
         if kind == "preset" and read is not read_tokenizer:
             assert loaded.preprocessor.sequence_length == 7
+
+
+@pytest.mark.any_backend
+def test_a_preset_is_not_saved_over_a_checkpoint_of_transformers(tmp_path):
+    pytest.importorskip("safetensors")
+    model = MaskedLM(
+        BertBackbone(11, 2, 2, 8, 16, max_sequence_length=8, pooler=False),
+        MaskedLMPreprocessor(BertTokenizer(VOCABULARY), 7),
+    )
+    path = tmp_path / "exported"
+    model.export_to_transformers(path)
+    before = {each.name: each.read_bytes() for each in path.iterdir()}
+    tokenizer = model.preprocessor.tokenizer
+    for saved in (model, model.backbone, tokenizer, model.preprocessor):
+        with pytest.raises(ValueError, match="another folder than that of a checkpo"):
+            saved.save_to_preset(path)
+    with pytest.raises(ValueError, match="another folder than that of a checkpoint"):
+        folders.check_preset_destination(path)
+    assert before == {each.name: each.read_bytes() for each in path.iterdir()}
+    model.export_to_transformers(path)  # its own kind
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "name",
+    [
+        "generation_config.json",
+        "modules.json",
+        "spm.model",
+        "sentencepiece.bpe.model",
+        "added_tokens.json",
+    ],
+)
+def test_files_of_an_older_export_go(name, tmp_path):
+    pytest.importorskip("safetensors")
+    model = MaskedLM(
+        BertBackbone(11, 2, 2, 8, 16, max_sequence_length=8, pooler=False),
+        MaskedLMPreprocessor(BertTokenizer(VOCABULARY), 7),
+    )
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / name).write_text("{}")
+    (tmp_path / "a" / "notes.txt").write_text("mine")
+    model.export_to_transformers(tmp_path / "a")
+    assert not (tmp_path / "a" / name).exists()
+    assert (tmp_path / "a" / "notes.txt").exists()
+    config = json.loads((tmp_path / "a" / "tokenizer_config.json").read_text())
+    assert config["model_max_length"] == 8

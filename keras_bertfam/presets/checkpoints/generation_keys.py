@@ -9,6 +9,7 @@ from keras_bertfam.presets.checkpoints.source import CheckpointError
 from keras_bertfam.types import Path
 
 GENERATION = "generation_config.json"
+_LAST = "forced_eos_token_id"
 _INT, _NUMBER, _FLAG = (int,), (int, float), (bool,)
 # The keys of a language model's `generation`, and the types of their values: "ids" is
 # an id or a list of ids, "words" is a list of lists of ids.
@@ -98,6 +99,13 @@ def read(folder: Path, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[
         if key not in known | USED.keys() and value not in NEUTRAL.get(key, ())
     }
     used = {key: value for key, value in content.items() if key in USED}
+    last = used.get(_LAST)
+    if isinstance(last, list) and last:
+        # It may be a list. Of several ids none would be forced to be written.
+        if len(last) == 1:
+            [used[_LAST]] = last
+        else:
+            others[_LAST] = used.pop(_LAST)
     return checked_settings(used, where), [
         f"{k}={str(v)[:60]!r}" for k, v in others.items()
     ]

@@ -96,7 +96,8 @@ def export_to_transformers(
         preprocessor = getattr(model, "preprocessor", None)
         tokenizer = preprocessor.tokenizer if preprocessor else tokenizer
         if tokenizer is not None:
-            ids = tokenizer_files.export_tokenizer(tokenizer, folder)
+            longest = getattr(backbone, "max_sequence_length", None)
+            ids = tokenizer_files.export_tokenizer(tokenizer, folder, longest)
             _check_padding(table, tokenizer, ids)
             # The tokenizer's ids fill the keys that the model leaves open.
             config = {

@@ -331,8 +331,11 @@ def class_names(source: CheckpointSource, ours: Counterpart) -> list[str | None]
     labels = source.config.get("id2label")
     labels = labels if isinstance(labels, dict) else {}
     found = [labels.get(str(index)) for index in range(count)]
-    given = [n for n in found if isinstance(n, str) and not n.startswith("LABEL_")]
-    return found if len({*given}) == count else [None] * count
+    # `transformers` writes these where nobody gave names.
+    if found == [f"LABEL_{index}" for index in range(count)]:
+        return [None] * count
+    given = {name for name in found if isinstance(name, str)}
+    return found if len(given) == count else [None] * count
 
 
 def class_config(task: Model) -> dict[str, Any]:

@@ -373,13 +373,17 @@ _LOADERS: dict[tuple[str, ...], Callable[..., Tokenizer]] = {
 }
 
 
-def export_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, int]:
+def export_tokenizer(
+    tokenizer: Tokenizer, folder: Path, longest: int | None = None
+) -> dict[str, int]:
     """Write the files from which `transformers` makes the same tokenizer.
 
     Args:
         tokenizer: a tokenizer of a class that `load_tokenizer` returns, or of
             KerasHub's class of the same name.
         folder: path of an existing folder.
+        longest: int. The length to which `transformers` truncates rows, the positions
+            of the model; `None` for any.
 
     Returns:
         dict of the ids of special tokens, by their keys in a config of `transformers`.
@@ -398,7 +402,9 @@ def export_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, int]:
         tokenizer, "pre_tokenizer", None
     )
     if name in _BY_JSON or own_steps:
-        return _export_json(tokenizer, folder)
+        content, found = tokenizer_json(tokenizer, _layout(tokenizer))
+        _write_json(folder, "tokenizer.json", content)
+        return _export_config(tokenizer, folder, found, longest)
     with tempfile.TemporaryDirectory() as assets:
         tokenizer.save_assets(assets)
         for ours, theirs in _EXPORTS[name].items():
@@ -417,11 +423,13 @@ def export_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, int]:
         config["added_tokens_decoder"] = added_tokens_decoder(tokenizer)
     if hasattr(tokenizer, "clean_steps"):
         config |= _export_pieces(tokenizer, folder)
-    _write_json(folder, "tokenizer_config.json", config)
-    return _special_ids(tokenizer)
+    return _export_config(tokenizer, folder, config, longest)
 
 
-def _special_ids(tokenizer):
+def _export_config(tokenizer, folder, config, longest):
+    """Write `tokenizer_config.json`, and return the ids of special tokens."""
+    limit = {} if longest is None else {"model_max_length": longest}
+    _write_json(folder, "tokenizer_config.json", {**config, **limit})
     ids = {"pad_token_id": "pad", "bos_token_id": "start", "eos_token_id": "end"}
     special = {key: getattr(tokenizer, f"{n}_token_id") for key, n in ids.items()}
     return {key: int(value) for key, value in special.items() if value is not None}
@@ -451,13 +459,6 @@ def _layout(tokenizer):
     """Name the layout of the first family whose tokenizers have this class."""
     family = family_of_tokenizer(tokenizer)
     return (family or FAMILIES["bert"]).layout.name
-
-
-def _export_json(tokenizer, folder):
-    content, config = tokenizer_json(tokenizer, _layout(tokenizer))
-    _write_json(folder, "tokenizer.json", content)
-    _write_json(folder, "tokenizer_config.json", config)
-    return _special_ids(tokenizer)
 
 
 def _write_json(folder, name, content):

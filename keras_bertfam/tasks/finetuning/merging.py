@@ -133,6 +133,25 @@ def merged_answers(
     return {**chosen, "no_answer_odds": float(odds), "n_best": n_best}
 
 
+def told_sets(
+    probabilities: np.ndarray, names: Sequence[str] | None
+) -> Iterator[dict[str, Any]]:
+    """Give the classes of each row, in the form that `predict` writes.
+
+    Args:
+        probabilities: float array `(rows, classes)`. A row has each class that is at
+            least as probable as not.
+        names: sequence of strings, or `None` for the numbers of the classes.
+
+    Yields:
+        A dict for each row: `labels`, a list, and `probabilities`, by class.
+    """
+    for row in probabilities.tolist():
+        pairs = [*zip(names or range(len(row)), row, strict=True)]
+        labels = [name for name, share in pairs if share >= 0.5]
+        yield {"labels": labels, "probabilities": {str(n): p for n, p in pairs}}
+
+
 def told_classes(
     probabilities: np.ndarray, names: Sequence[str] | None, kind: str = "label"
 ) -> Iterator[dict[str, Any]]:

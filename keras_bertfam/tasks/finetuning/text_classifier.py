@@ -22,6 +22,7 @@ from keras_bertfam.tasks.finetuning.merging import (
     mean_classes,
     mean_numbers,
     told_classes,
+    told_sets,
 )
 from keras_bertfam.tasks.finetuning.summary_task import SummaryTask
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
@@ -267,6 +268,8 @@ class TextClassifier(LabelledTask, SummaryTask):
 
     def told(self, probabilities: Any) -> Iterator[dict[str, Any]]:
         """Turn what `merged` gives into answers, in the form that `predict` writes."""
+        if self.multi_label:
+            return told_sets(probabilities, self.label_names)
         return told_classes(probabilities, self.label_names)
 
     def default_loss(self) -> Any:

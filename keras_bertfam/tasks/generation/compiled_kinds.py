@@ -40,7 +40,10 @@ def kind_of(sampler: Any, settings: GenerationSettings) -> Hashable:
     if _is_known(sampler):
         config = {**sampler.get_config(), "seed": None}
         config |= dict.fromkeys(_of_sampler(sampler))
-        known: Hashable = type(sampler), json.dumps(config, sort_keys=True)
+        known: Hashable = (
+            type(sampler),
+            json.dumps(config, sort_keys=True, default=lambda number: number.item()),
+        )
     else:
         known = id(sampler)  # its config may not hold everything
     given = numbers_of(sampler, settings)

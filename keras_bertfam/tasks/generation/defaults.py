@@ -13,7 +13,7 @@ from keras_bertfam.tasks.generation.settings import GenerationSettings
 from keras_bertfam.types import Config, Model
 
 # The default of `transformers` for the number of tokens to sample from.
-_TOP_K = 50
+DRAWN_FROM = 50
 _FIELDS = {field.name for field in dataclasses.fields(GenerationSettings)}
 # Settings that only beams read; without beams they needn't be consistent.
 _OF_GROUPS = {"num_beam_groups", "diversity_penalty"}
@@ -58,25 +58,25 @@ def generation_config(task: Model) -> Config:
     return {"generation": {**task.generation}} if task.generation else {}
 
 
-def default_settings(
-    generation: Mapping[str, Any], goes_on: bool = True
-) -> GenerationSettings:
+def default_settings(generation: Mapping[str, Any]) -> GenerationSettings:
     """Make the settings from a task's `generation`.
 
     Args:
         generation: dict, see `checked_generation`.
-        goes_on: bool. Whether texts continue prompts. A prompt of several tokens
-            already has a first token.
     """
     alone = generation.get("num_beams", 1) == 1
     fields = _FIELDS - {"num_beams", *_OF_GROUPS} if alone else _FIELDS
     given = {key: generation[key] for key in fields & generation.keys()}
     words = [*generation.get("bad_words_ids", ())]
+    # `transformers` lets texts end, even if the token for it is a bad word.
+    ends = [[token] for token in as_ids(generation.get("eos_token_id")) or ()]
+    words = [word for word in words if [*word] not in ends]
     words += [[token] for token in as_ids(generation.get("suppress_tokens")) or ()]
-    first = "forced_second_token" if goes_on else "forced_first_token"
     return GenerationSettings(
-        **{**given, first: generation.get("forced_bos_token_id")},
+        **given,
         bad_words=words,
+        # Texts that begin with several tokens have a first token already.
+        forced_second_token=generation.get("forced_bos_token_id"),
         forced_last_token=generation.get("forced_eos_token_id"),
     )
 
@@ -109,7 +109,7 @@ def default_sampler(generation: Mapping[str, Any]) -> Any:
             "`generation` must have `num_beams` 1 if tokens are drawn. Received: "
             f"do_sample=True and num_beams={generation['num_beams']}."
         )
-    top_k, top_p = generation.get("top_k", _TOP_K), generation.get("top_p", 1.0)
+    top_k, top_p = generation.get("top_k", DRAWN_FROM), generation.get("top_p", 1.0)
     given = {"temperature": generation.get("temperature", 1.0)}
     if top_p < 1 or top_k:
         return NucleusSampler(top_p, top_k or None, **given)

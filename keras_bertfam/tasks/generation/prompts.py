@@ -1,6 +1,5 @@
 """Turn prompts into rows of tokens, and written tokens into the results."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +7,8 @@ import numpy as np
 
 from keras_bertfam.tasks.generation.defaults import as_ids
 from keras_bertfam.tasks.generation.settings import GenerationSettings
+from keras_bertfam.tokenizers.pipeline_ops import tokenize_with_masks
+from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Model, Tokenizer
 
 # Lengths of prompts are rounded up to multiples of this, so that few are compiled.
@@ -76,8 +77,17 @@ def words_as_ids(task: Model, settings: GenerationSettings) -> GenerationSetting
     """Turn `bad_words` of settings into ids with the task's tokenizer.
 
     Raises:
-        ValueError: for strings without a preprocessor.
+        ValueError: for strings without a preprocessor, and for a forced token that
+            isn't in the vocabulary.
     """
+    size = task.backbone.vocabulary_size
+    for name in ("forced_first_token", "forced_second_token", "forced_last_token"):
+        token = getattr(settings, name)
+        if token is not None and not 0 <= token < size:
+            raise ValueError(
+                f"`{name}` must be an id below vocabulary_size={size}. "
+                f"Received: {token!r}."
+            )
     words = []
     for word in settings.bad_words:
         if isinstance(word, str):
@@ -140,6 +150,11 @@ def stop_ids(task: Model, stop_token_ids: Any) -> list[Any] | None:
     if stop_token_ids is None:
         return None
     rows: list[Any] = [np.ndim(ids) for ids in stop_token_ids]
+    if any(np.min(ids, initial=0) < 0 for ids in stop_token_ids):
+        raise ValueError(
+            "`stop_token_ids` must have ids of at least 0, or be `None` if nothing "
+            f"ends a text. Received: stop_token_ids={stop_token_ids!r}."
+        )
     if not any(rows):
         return list(map(int, stop_token_ids)) or None
     if not all(rows):
@@ -161,7 +176,7 @@ def as_prompts(inputs: Any) -> Any:
         A string or a list of strings; ids are returned unchanged.
     """
     if isinstance(inputs, bytes):
-        return inputs.decode("utf-8", "ignore")
+        return inputs.decode("utf-8", "replace")  # as in graphs
     if isinstance(inputs, list | tuple):
         return [as_prompts(x) if _is_text(x) else x for x in inputs]
     if _is_text(inputs) and not isinstance(inputs, str):
@@ -213,6 +228,11 @@ def token_rows(
                 f"Received: {[*inputs]}."
             )
         ids, mask = (np.asarray(inputs[n]) for n in ("token_ids", "padding_mask"))
+        if ids.ndim != 2 or ids.shape != mask.shape:
+            raise ValueError(
+                "`inputs` must have `token_ids` and `padding_mask` of the shape "
+                f"`(batch, length)`. Received: {ids.shape} and {mask.shape}."
+            )
         inputs = [row[kept > 0] for row, kept in zip(ids, mask, strict=True)]
     if not hasattr(inputs, "__iter__"):
         raise ValueError(
@@ -236,18 +256,8 @@ def token_rows(
         rows = (np.asarray(tokenizer(text)).tolist() for text in texts)
         return [[*start, *row] for row in rows], True
     first, end = special_ids(tokenizer)
-    return [[*first, *_with_masks(tokenizer, text), *end] for text in texts], True
-
-
-def _with_masks(tokenizer, text):
-    """Tokenise a text as `tokenize_with_masks` does in a graph."""
-    mask = getattr(tokenizer, "mask_token", None)
-    if mask is None:
-        return np.asarray(tokenizer(text)).tolist()
-    if mask.startswith("<"):
-        text = re.sub(f" *{mask}", mask, text)
-    first, *others = (np.asarray(tokenizer(part)).tolist() for part in text.split(mask))
-    return [*first, *(i for row in others for i in (tokenizer.mask_token_id, *row))]
+    tokens = tokenize_with_masks(tokenizer, to_utf8(texts)).to_list()
+    return [[*first, *row, *end] for row in tokens], True
 
 
 def special_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:

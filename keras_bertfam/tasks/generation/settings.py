@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -146,8 +147,8 @@ class GenerationSettings:
 
 def _ids(word):
     try:
-        ids = tuple(map(int, word))
-    except (TypeError, ValueError):
+        ids = () if isinstance(word, bytes) else tuple(map(operator.index, word))
+    except TypeError:
         ids = ()
     if not ids or min(ids) < 0:
         raise ValueError(

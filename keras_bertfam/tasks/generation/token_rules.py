@@ -58,12 +58,12 @@ def apply_rules(
     if banned:
         marks = _marked(ops.concatenate(banned, 1), size)
         scores = ops.where(marks, BANNED, scores)
-    if settings.forced_first_token is not None:
-        begins = ops.expand_dims(starts == index, 1)
-        scores = _forced(scores, begins, settings.forced_first_token)
     if settings.forced_second_token is not None:
         begins = ops.expand_dims((starts == index) & (starts == 1), 1)
         scores = _forced(scores, begins, settings.forced_second_token)
+    if settings.forced_first_token is not None:  # also if a model's own is another
+        begins = ops.expand_dims(starts == index, 1)
+        scores = _forced(scores, begins, settings.forced_first_token)
     if settings.forced_last_token is not None:
         most = texts.shape[1] if limits is None else ops.expand_dims(limits, 1)
         ends = index == most - 1

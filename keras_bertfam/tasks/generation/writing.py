@@ -135,8 +135,7 @@ def write_by_default(
     """
     usual = task.generation
     sampler = default_sampler(usual) if sampler is None else sampler
-    goes_on = "encoder_token_ids" not in inputs
-    chosen = merged(settings, default_settings(usual, goes_on))
+    chosen = merged(settings, default_settings(usual))
     lengths: Any = max_length
     if max_length is None:
         lengths = [default_length(usual, len(row)) for row in rows]

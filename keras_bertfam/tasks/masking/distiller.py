@@ -318,7 +318,7 @@ class Distiller(PretrainingTask):
         card: Mapping[str, Any] | None = None,
     ) -> None:
         """Save the student, as its own `save_to_preset` does."""
-        with folders.write_aside(preset_dir) as folder:
+        with folders.preset_aside(preset_dir) as folder:
             self.student.save_to_preset(folder, max_shard_size, card)
             cards.write(folder, self.student, self.training_facts(), card)
 

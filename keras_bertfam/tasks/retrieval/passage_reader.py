@@ -127,7 +127,7 @@ class PassageReader(PretrainingTask):
         card: Mapping[str, Any] | None = None,
     ) -> None:
         """Save as other tasks do, with the retriever in a folder `retriever`."""
-        with folders.write_aside(preset_dir) as folder:
+        with folders.preset_aside(preset_dir) as folder:
             super().save_to_preset(folder, max_shard_size, card)
             self.retriever.save_to_preset(os.path.join(folder, _FOLDER))
 

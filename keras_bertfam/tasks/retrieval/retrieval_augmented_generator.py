@@ -227,7 +227,7 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
             num_beams = self.generation.get("num_beams", 4)
         if decoding == "auto":
             decoding = "token" if self.marginalization == "token" else "thorough"
-        settings = merged(settings, default_settings(self.generation, goes_on=False))
+        settings = merged(settings, default_settings(self.generation))
         if settings.num_return_sequences > 1 or settings.return_scores:
             raise ValueError(
                 "`settings` must ask for one text and no score. Received: "
