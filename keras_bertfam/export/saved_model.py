@@ -204,6 +204,8 @@ def export_saved_model(
     ```
     """
     check_export_paths(model, path)
+    numbers = (top_k, max_length, max_input_tokens)
+    top_k, max_length, max_input_tokens = map(_without_numpy, numbers)
     given = _checked_settings(model, settings)
     if not isinstance(stop_token_ids, str) and any(map(np.ndim, stop_token_ids or ())):
         raise ValueError(
@@ -351,12 +353,16 @@ def _export_in_tensorflow(preset, path, options):
         else settings,
     }
     run_with_tensorflow(
-        "-c", _EXPORT, os.fspath(preset), os.fspath(path), _as_json(given)
+        "-c",
+        _EXPORT,
+        os.fspath(preset),
+        os.fspath(path),
+        json.dumps(given, default=_without_numpy),
     )
 
 
-def _as_json(given):
-    return json.dumps(given, default=lambda number: number.item())  # of NumPy
+def _without_numpy(number):
+    return number.item() if isinstance(number, np.generic) else number
 
 
 def default_task(backbone: Model) -> Any:
