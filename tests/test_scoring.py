@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from keras_bertfam import tasks
-from keras_bertfam.cli import finetuning_heads, inputs, scoring
+from keras_bertfam.cli import finetuning_heads, scoring
 from keras_bertfam.cli.app import app
 from keras_bertfam.datasets import load_examples
 from tests import tiny_fine_tuning as tiny
@@ -39,9 +39,14 @@ def table(path, rows):
     return str(path)
 
 
-def test_names_are_of_the_tasks_that_have_labels():
-    classes = {*finetuning_heads.CLASSES.values(), tasks.TextToText}
-    assert [*inputs.SCORE] == sorted(cls.__name__ for cls in classes)
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_tasks_without_labels(tmp_path):
+    cls, rows = tasks.TextEmbedder, tasks.TextEmbedderPreprocessor
+    model = cls(tiny.make_backbone(num_layers=1), rows(tiny.make_tokenizer(), 16))
+    path = table(tmp_path / "my.jsonl", ROWS["regression"])
+    with pytest.raises(ValueError, match="learned from labels. .* TextEmbedder"):
+        scoring.load(model, None, path, text=TEXT, label=LABEL)
 
 
 @pytest.mark.slow

@@ -552,9 +552,7 @@ def predict(
 def score(
     preset: Annotated[
         str,
-        typer.Argument(
-            help=f"Folder of a fine-tuned task, one of {', '.join(inputs.SCORE)}."
-        ),
+        typer.Argument(help="Folder of a fine-tuned task that learned from labels."),
     ],
     data: Annotated[
         str | None,

@@ -349,16 +349,6 @@ _EXPORTED = {"top_k": FILL_MASKS, "max_length": WRITE, "sampler": WRITE}
 
 
 PREDICT = (*fine_tuned(), "TextToText")
-SCORE = (
-    "DependencyParser",
-    "MultipleChoice",
-    "RelationClassifier",
-    "SpanQuestionAnswering",
-    "TextClassifier",
-    "TextRegressor",
-    "TextToText",
-    "TokenClassifier",
-)
 # Options of `generate` that say how a sampler draws, and its arguments.
 SAMPLED_BY = {
     "random": {"temperature": "temperature", "seed": "seed"},
@@ -377,7 +367,7 @@ TAKEN = {
     "fill-mask": FILL_MASKS,
     "generate": ("CausalLM", "RecurrentLM", "TextToText"),
     "predict": PREDICT,
-    "score": SCORE,
+    "score": PREDICT,
 }
 _EVERY = ("analyse", "export", "finetune")
 

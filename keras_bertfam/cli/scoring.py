@@ -42,6 +42,11 @@ def table_of(
             f"`label` must be the column of the labels of `{name}`. Received: None."
         )
     one = _one_of(model)
+    if not _kinds_of(one):
+        raise ValueError(
+            "`preset` must be of a task that learned from labels. Received: one of "
+            f"{type(one).__name__}."
+        )
     names = getattr(one, "label_names", None)
     if names is None and isinstance(one, LabelledTask):
         names = [*map(str, range(one.num_classes))]
@@ -83,7 +88,12 @@ def load(
         examples = table_of(model, str(data), text, label, limit)
     else:
         examples = datasets.load_examples(get_task(task), split, data, limit)
-    _check_kind(_one_of(model), examples)
+    kind, kinds = examples.task.kind, _kinds_of(_one_of(model))
+    if kind not in kinds:
+        raise ValueError(
+            f"`preset` must be of a task for examples of kind {kind!r}. Received: one "
+            f"of {type(_one_of(model)).__name__}, for the kinds {kinds}."
+        )
     if examples.y is None:
         raise ValueError(
             f"`split` must be a part of {task!r} that has labels. Received: {split!r}."
@@ -116,18 +126,13 @@ def _one_of(model):
     return model.models[0] if isinstance(model, tasks.Ensemble) else model
 
 
-def _check_kind(one, examples):
-    """Raise a `ValueError` for examples that a model doesn't answer."""
-    kind = examples.task.kind
-    classes = {**finetuning_heads.CLASSES}
+def _kinds_of(one):
+    """List the kinds of examples that a model answers."""
+    classes = finetuning_heads.CLASSES
     if isinstance(one, tasks.TextToText):
         classes = finetuning_text.CLASSES
-    taken = sorted(name for name, cls in classes.items() if isinstance(one, cls))
-    if isinstance(one, tasks.TextClassifier):
-        several = one.multi_label
-        taken = [name for name in taken if (name == "multi_label") == several]
-    if kind not in taken:
-        raise ValueError(
-            f"`preset` must be of a task for examples of kind {kind!r}. Received: one "
-            f"of {type(one).__name__}, for the kinds {taken}."
-        )
+    kinds = sorted(kind for kind, cls in classes.items() if isinstance(one, cls))
+    several = getattr(one, "multi_label", None)
+    if several is not None:
+        kinds = [kind for kind in kinds if (kind == "multi_label") == several]
+    return kinds

@@ -124,11 +124,13 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
     if kind == "tagging":
         tagged = model.tag(examples.x, batch_size, verbose=0)
         named = _namer(examples.task, model)
-        return [[named(label) for _, label, _ in words] for words in tagged]
+        return [[str(named(label)) for _, label, _ in words] for words in tagged]
     if kind == "parsing":
         trees = model.parse(examples.x, batch_size)
         named = _namer(examples.task, model)
-        return [[(head, named(name)) for _, head, name in words] for words in trees]
+        return [
+            [(head, str(named(name))) for _, head, name in words] for words in trees
+        ]
     if kind == "multi_label":
         if hasattr(model, "classify"):
             rows = model.classify(examples.x, batch_size)
@@ -157,9 +159,7 @@ def _namer(task, model):
     names = task.label_names
     if names and model.label_names is None and hasattr(model, "num_classes"):
         _check_count(task, model, model.num_classes)
-    return lambda label: (
-        label if isinstance(label, str) else str(names[label] if names else label)
-    )
+    return lambda label: names[label] if names and type(label) is int else label
 
 
 def _check_count(task, model, count):
