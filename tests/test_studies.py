@@ -207,7 +207,7 @@ def test_every_row_of_realm(squad, tmp_path):
         "vocabulary_size": 200,
         "passage_length": 40,
         "query_length": 12,
-        "num_passages": 2,
+        "num_passages": 1,
         "batch_size": 4,
         "text_batch_size": 2,
         "limit": 4,

@@ -334,7 +334,7 @@ class OpenQuestions(Study):
             retriever.preprocessor.tokenizer,
             sequence_length=min(64, options.passage_length),
             passage_length=options.passage_length,
-            num_candidates=min(options.num_passages, len(self.passages)),
+            num_candidates=min(max(2, options.num_passages), len(self.passages)),
             seed=seed,
         )
         preprocessor.search = search
