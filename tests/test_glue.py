@@ -88,8 +88,8 @@ def test_command(data, tmp_path, monkeypatch):
     preset, output = tmp_path / "preset", tmp_path / "output"
     make_backbone(num_layers=1).save_to_preset(preset)
     make_tokenizer().save_to_preset(preset)
-    scores = iter([{"accuracy": 0.75}, {"accuracy": 0.5}])
-    monkeypatch.setattr(finetuning, "train", lambda *args, **kwargs: next(scores))
+    runs = iter([({"accuracy": 0.75}, 1, 1), ({"accuracy": 0.5}, 1, 1)])
+    monkeypatch.setattr(finetuning, "train", lambda *args, **kwargs: next(runs))
     arguments = f"finetune --task all-glue --preset {preset} --data {data}"
     once = "--learning-rate 1e-3 --batch-size 8 --epochs 1"
     arguments = f"{arguments} {once} --output {output}".split()

@@ -44,7 +44,8 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
             or a byte-pair or SentencePiece tokenizer.
         sequence_length: int. Tokens of a row, special ones included. Defaults to
             `320`.
-        num_passages: int. Passages for each question. Defaults to `5`.
+        num_passages: int. Passages for each question. A retriever learns from two or
+            more: one passage alone has the probability 1. Defaults to `5`.
         max_answer_length: int. The most tokens of an answer. Defaults to `10`.
         passage_rows: bool. Whether the inputs have the retriever's rows of passages
             instead of the passages' vectors from the index. A task that trains the

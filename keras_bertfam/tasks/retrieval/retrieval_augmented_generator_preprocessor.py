@@ -35,7 +35,8 @@ class RetrievalAugmentedGeneratorPreprocessor(
         sequence_length: int. Tokens of a row, special ones included. Defaults to `256`.
         target_length: int or `None`. Tokens of an answer, special ones included.
             Defaults to `64`, or `sequence_length` if that is less.
-        num_passages: int. Passages for each question. Defaults to `5`.
+        num_passages: int. Passages for each question. A retriever learns from two or
+            more: one passage alone has the probability 1. Defaults to `5`.
         title_separator: str between title and passage. Defaults to `" / "`.
         passage_separator: str between passage and question. Defaults to `" // "`.
         decoder_start_token_id: see `TextToTextPreprocessor`.
