@@ -14,7 +14,6 @@ Inputs = Mapping[str, np.ndarray]
 
 # The sizes of axes of any length when a runtime is tried.
 _BATCH, _LENGTH = 1, 8
-_OF_SAVED_MODELS = ("assets", "assets.extra", "variables")
 
 
 def check(model: Model, path: Path, format: str, signature: Any) -> None:
@@ -73,8 +72,8 @@ def check(model: Model, path: Path, format: str, signature: Any) -> None:
 def put(written: Path, path: Path) -> None:
     """Move an export to its place, and overwrite what is there."""
     if os.path.isdir(path) and os.path.isdir(written):
-        for part in _OF_SAVED_MODELS:  # of the export that was there
-            shutil.rmtree(os.path.join(path, part), ignore_errors=True)
+        # Requests of an export that was there name signatures that go.
+        shutil.rmtree(os.path.join(path, "assets.extra"), ignore_errors=True)
         shutil.copytree(written, path, dirs_exist_ok=True)
     else:
         os.replace(written, path)

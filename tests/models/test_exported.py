@@ -240,9 +240,12 @@ def test_few_positions_and_what_was_there_before(tmp_path):
     stale.parent.mkdir(parents=True)
     stale.write_text("of other signatures")
     (path / "notes.txt").write_text("mine")
+    (path / "assets").mkdir()
+    (path / "assets" / "vocabulary.txt").write_text("of a preset")
     make(num_layers=1, max_sequence_length=6).export(str(path), verbose=False)
     assert (path / "saved_model.pb").exists() and not stale.exists()
     assert (path / "notes.txt").read_text() == "mine"
+    assert (path / "assets" / "vocabulary.txt").exists()
 
 
 @pytest.mark.slow
