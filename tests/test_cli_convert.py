@@ -15,6 +15,8 @@ from keras_bertfam.tasks import (
     DualEncoderPreprocessor,
     MaskedLM,
     MaskedLMPreprocessor,
+    MaskedLMSentencePair,
+    MaskedLMSentencePairPreprocessor,
     TextEmbedder,
     TextEmbedderPreprocessor,
 )
@@ -28,7 +30,7 @@ def run(*arguments):
     return result.exit_code, result.output
 
 
-def make_backbone():
+def make_backbone(pooler=False):
     return BertBackbone(
         vocabulary_size=11,
         num_layers=1,
@@ -36,7 +38,7 @@ def make_backbone():
         hidden_dim=8,
         intermediate_dim=8,
         max_sequence_length=8,
-        pooler=False,
+        pooler=pooler,
     )
 
 
@@ -138,7 +140,6 @@ def test_what_transformers_has_no_place_for_is_said(tmp_path):
 
 @pytest.mark.slow
 def test_a_task_has_its_own_way(tmp_path):
-    """Of writing a folder of `transformers`, and of refusing to."""
     rows = DualEncoderPreprocessor(BertTokenizer(VOCABULARY), 6)
     model = DualEncoder(make_backbone(), rows, projection_dim=None, pooling="cls")
     model.save_to_preset(tmp_path / "ours")
@@ -148,3 +149,10 @@ def test_a_task_has_its_own_way(tmp_path):
         "question_encoder",
         "ctx_encoder",
     }
+    three = {"sentence_objective": "structural"}
+    rows = MaskedLMSentencePairPreprocessor(BertTokenizer(VOCABULARY), 8, **three)
+    pair = MaskedLMSentencePair(make_backbone(pooler=True), rows, **three)
+    pair.save_to_preset(tmp_path / "pair")
+    code, output = run(tmp_path / "pair", tmp_path / "none", "--to", "transformers")
+    assert code == 2 and "three classes" in " ".join(output.split()), output
+    assert not (tmp_path / "none").exists()

@@ -408,6 +408,11 @@ def prepare(
 
 
 _TASKS = [name for name, task in TASKS.items() if task.can_be_learned]
+_Texts = Annotated[
+    list[str] | None,
+    typer.Option(help="Column with the texts in your file. Twice for pairs."),
+]
+_Label = Annotated[str | None, typer.Option(help="Column of the labels in your file.")]
 
 
 @_command()
@@ -423,13 +428,8 @@ def finetune(
             help="The task's folder, or a file of your own. Default: download the task."
         ),
     ] = None,
-    text: Annotated[
-        list[str] | None,
-        typer.Option(help="Column with the texts in your file. Twice for pairs."),
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option(help="Column of the labels in your file.")
-    ] = None,
+    text: _Texts = None,
+    label: _Label = None,
     validation: Annotated[
         str | None,
         typer.Option(help="File to validate on. Default: a share of your file."),
@@ -560,15 +560,10 @@ def score(
             help="A file of your own, or the task's folder. Default: download the task."
         ),
     ] = None,
-    text: Annotated[
-        list[str] | None,
-        typer.Option(help="Column with the texts in your file. Twice for pairs."),
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option(help="Column of the labels in your file.")
-    ] = None,
+    text: _Texts = None,
+    label: _Label = None,
     task: Annotated[
-        str | None, typer.Option(help=f"{', '.join(_TASKS)}. Default: your file.")
+        str | None, typer.Option(help=f"{', '.join(_TASKS)}. Not with your own file.")
     ] = None,
     split: Annotated[str, typer.Option(help="Part of the task.")] = "validation",
     limit: Annotated[
