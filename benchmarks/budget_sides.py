@@ -93,7 +93,6 @@ def keras_bertfam(work):
     import tensorflow as tf
 
     from keras_bertfam import models, optimizers, tasks, tokenizers
-    from keras_bertfam.optimizers.base import exclude_norms_and_biases
 
     recipe = work.recipe
     electra = recipe.objective == "electra"
@@ -121,8 +120,11 @@ def keras_bertfam(work):
         initializer_range=recipe.initializer_range,
     )
     model = objective(backbone)
-    optimizer = optimizers.AdamW(**_adamw(recipe))
-    exclude_norms_and_biases(optimizer)
+    optimizer = optimizers.pretraining_optimizer(
+        **_adamw(recipe) | {"weight_decay": recipe.weight_decay},
+        schedule_form="constant",
+        optimizer=recipe.optimizer,
+    )
     model.compile(optimizer)
 
     def logits(token_ids, padding_mask, positions):

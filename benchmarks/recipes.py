@@ -16,6 +16,8 @@ class Recipe:
         batch_size: int. Rows in a batch.
         learning_rate: float, the peak.
         warmup: float, the share of the budget that is warm-up.
+        optimizer: `"adamw"`, `"muon"` or `"stable_adamw"`.
+        weight_decay: float.
         dropout: float.
         norm_first: bool.
         initializer_range: float. Standard deviation of the initial weights.
@@ -36,6 +38,8 @@ class Recipe:
     batch_size: int = 32
     learning_rate: float = 1e-3
     warmup: float = 0.1
+    optimizer: str = "adamw"
+    weight_decay: float = 0.01
     dropout: float = 0.1
     norm_first: bool = False
     initializer_range: float = 0.02
@@ -120,6 +124,10 @@ CANDIDATES = {
     "weights from 0.06": "initializer_range=0.06",
     "rate 5e-4": "learning_rate=5e-4",
     "rate 2e-3": "learning_rate=2e-3",
+    "Muon": "optimizer=muon",
+    "Muon, rate 2e-3": "optimizer=muon,learning_rate=2e-3",
+    "Muon, rate 5e-3": "optimizer=muon,learning_rate=5e-3",
+    "StableAdamW": "optimizer=stable_adamw",
     "batch of 16": "batch_size=16",
     "batch of 64": "batch_size=64",
     "half batches for 30 %": "small_batches=0.3",

@@ -9,11 +9,13 @@ if TYPE_CHECKING:
     from keras_bertfam.optimizers.base import AdamW
     from keras_bertfam.optimizers.lamb import BertAdamW, Lamb
     from keras_bertfam.optimizers.layerwise import LayerwiseAdamW, fine_tuning_optimizer
+    from keras_bertfam.optimizers.muon import Muon
     from keras_bertfam.optimizers.pretraining import pretraining_optimizer
     from keras_bertfam.optimizers.schedules import (
         InverseSquareRootDecay,
         WarmupPolynomialDecay,
     )
+    from keras_bertfam.optimizers.stable_adamw import StableAdamW
 
 __all__ = [
     "Adafactor",
@@ -22,6 +24,8 @@ __all__ = [
     "InverseSquareRootDecay",
     "Lamb",
     "LayerwiseAdamW",
+    "Muon",
+    "StableAdamW",
     "WarmupPolynomialDecay",
     "fine_tuning_optimizer",
     "pretraining_optimizer",

@@ -15,6 +15,13 @@ from keras_bertfam.optimizers.base import (
 from keras_bertfam.types import Config, Tensor
 
 
+def check_betas(**betas: float) -> None:
+    """Raise a `ValueError` for a decay of a moment that isn't in `[0, 1)`."""
+    for name, beta in betas.items():
+        if not 0 <= beta < 1:
+            raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={beta}.")
+
+
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class BertAdamW(FusedUpdate, SettableRate, keras.optimizers.Optimizer):
@@ -61,11 +68,7 @@ class BertAdamW(FusedUpdate, SettableRate, keras.optimizers.Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, weight_decay=weight_decay, **kwargs)
-        for name, beta in (("beta_1", beta_1), ("beta_2", beta_2)):
-            if not 0 <= beta < 1:
-                raise ValueError(
-                    f"`{name}` must be in [0, 1). Received: {name}={beta}."
-                )
+        check_betas(beta_1=beta_1, beta_2=beta_2)
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon

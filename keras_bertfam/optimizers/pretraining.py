@@ -12,22 +12,29 @@ from keras_bertfam.arguments import checked
 from keras_bertfam.optimizers.adafactor import Adafactor
 from keras_bertfam.optimizers.base import AdamW, exclude_norms_and_biases, inner
 from keras_bertfam.optimizers.lamb import BertAdamW, Lamb
+from keras_bertfam.optimizers.muon import Muon
 from keras_bertfam.optimizers.schedules import (
     COUNTING,
     InverseSquareRootDecay,
     WarmupPolynomialDecay,
     check_rate,
 )
+from keras_bertfam.optimizers.stable_adamw import StableAdamW
 
 # The optimizers by their names in recipes.
 OPTIMIZERS: dict[str, Callable[..., keras.optimizers.Optimizer]] = {
     "adamw": AdamW,
     "lamb": Lamb,
+    "stable_adamw": StableAdamW,
+    "muon": Muon,
     "adafactor": Adafactor,
     "adagrad": functools.partial(
         keras.optimizers.Adagrad, initial_accumulator_value=1.0
     ),
 }
+# Those that take `bias_correction`, and those that take `beta_2` and `epsilon`.
+BIASED = ("adamw", "lamb")
+WITH_MOMENTS = (*BIASED, "stable_adamw", "muon")
 
 
 @checked
@@ -77,11 +84,12 @@ def pretraining_optimizer(
         epsilon: Float.
         global_clipnorm: Float, or `None` for no clipping (as RoBERTa).
         optimizer: `"adamw"`, `"lamb"` as for ALBERT, whose peak rate is .00176,
-            `"adafactor"` as for T5, or `"adagrad"` as for ELMo, which begins with 1.
-            The last two have no `beta_2`, `epsilon` and `bias_correction`.
-        bias_correction: Bool, whether the moments are corrected for their bias. `None`
-            corrects them for `"adamw"`, as Keras does, and not for `"lamb"`, as in its
-            released code.
+            `"stable_adamw"` as for ModernBERT, `"muon"`, see `Muon`, `"adafactor"` as
+            for T5, or `"adagrad"` as for ELMo, which begins with 1. The last two take
+            no `beta_2` and `epsilon`.
+        bias_correction: Bool, whether the moments are corrected for their bias, of
+            `"adamw"` and `"lamb"` only. `None` corrects them for `"adamw"`, as Keras
+            does, and not for `"lamb"`, as in its released code.
         power: Float, see `WarmupPolynomialDecay`, also for `decay_steps` and
             `warmup_bounds`.
         decay_steps: Int or float.
@@ -92,7 +100,8 @@ def pretraining_optimizer(
             `gradient_accumulation_steps`.
 
     Returns:
-        An `AdamW`, `BertAdamW`, `Lamb`, `Adafactor` or `Adagrad`, not yet built.
+        An `AdamW`, `BertAdamW`, `Lamb`, `StableAdamW`, `Muon`, `Adafactor` or
+            `Adagrad`, not yet built.
 
     Raises:
         ValueError: for an unknown `optimizer`, or a rate that isn't a positive number.
@@ -140,12 +149,12 @@ def pretraining_optimizer(
                 warmup_bounds=warmup_bounds,
             )
     make = OPTIMIZERS[optimizer]
-    if optimizer in ("adamw", "lamb"):
+    if optimizer in WITH_MOMENTS:
         kwargs |= {"beta_2": beta_2, "epsilon": epsilon}
-        if optimizer == "adamw" and bias_correction is False:
-            make = BertAdamW
-        if make is not AdamW:
-            kwargs["bias_correction"] = bool(bias_correction)
+    if optimizer == "adamw" and bias_correction is False:
+        make = BertAdamW
+    if optimizer in BIASED and make is not AdamW:
+        kwargs["bias_correction"] = bool(bias_correction)
     made = make(
         learning_rate,
         weight_decay=weight_decay,

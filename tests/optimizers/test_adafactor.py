@@ -101,5 +101,5 @@ def test_the_published_optimizer():
     assert isinstance(optimizer, Adafactor) and not needs_total_steps(optimizer)
     resolve_schedule(optimizer, None)  # which needs no number of steps
     assert optimizer._learning_rate.gradient_accumulation_steps == 2
-    with pytest.raises(ValueError, match="one of .'adamw', 'lamb', 'adafactor'"):
+    with pytest.raises(ValueError, match="one of .'adamw', 'lamb', 'stable_adamw'"):
         pretraining_optimizer(optimizer="sgd")

@@ -45,6 +45,7 @@ def test_weights_of_sixteen_bits_are_trained(optimizer, graph, dtype):
         if settings and made is not LayerwiseAdamW:
             continue
         variable = keras.Variable(np.ones((4, 3)), name="a", dtype=dtype)
+        variable.matrix_widths = (3,)  # which Muon asks for
         chosen = made(learning_rate=0.1, **given, **settings)
         if not graph:
             chosen.is_adam = False  # by Keras's steps, as in a graph

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_bertfam.layers.attention.self_attention import MultiHeadAttention
-from keras_bertfam.layers.blocks.dense import flat_dense
+from keras_bertfam.layers.blocks.dense import flat_dense, mark_matrices
 from keras_bertfam.types import Shape, Tensor
 
 
@@ -51,6 +51,7 @@ class CrossAttention(MultiHeadAttention):
         inner, width = self._inner_dim, input_shape[-1]
         self.query = self._dense(inner, width, "query", queries=inner)
         self.key_value = self._dense(2 * inner, width, "key_value")
+        mark_matrices(self.key_value, inner, inner)
         self.output_dense = self._dense(width, inner, "output")
         self.built = True
 

@@ -10,7 +10,11 @@ from keras_bertfam.arguments import checked
 from keras_bertfam.layers.attention.pattern import VisibleKeys
 from keras_bertfam.layers.attention.positions import shift_rows
 from keras_bertfam.layers.attention.self_attention import SelfAttention
-from keras_bertfam.layers.blocks.dense import flat_dense, take_positions
+from keras_bertfam.layers.blocks.dense import (
+    flat_dense,
+    mark_matrices,
+    take_positions,
+)
 from keras_bertfam.layers.blocks.dropout import Dropout
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
@@ -230,6 +234,7 @@ class DisentangledSelfAttention(SelfAttention):
     def build(self, input_shape: Shape) -> None:
         inner, width = self._inner_dim, input_shape[-1]
         self.qkv = self._dense(3 * inner, width, "qkv", bias=not self.separate)
+        mark_matrices(self.qkv, inner, inner, inner)
         if self.separate:
             if self.use_bias:
                 self.biases = self.add_weight(

@@ -17,7 +17,11 @@ from keras_bertfam.layers.attention.kernels import attend, knows_patterns
 from keras_bertfam.layers.attention.masks import causal_mask
 from keras_bertfam.layers.attention.pattern import VisibleKeys
 from keras_bertfam.layers.attention.positions import rotary_at, rotate
-from keras_bertfam.layers.blocks.dense import flat_dense, take_positions
+from keras_bertfam.layers.blocks.dense import (
+    flat_dense,
+    mark_matrices,
+    take_positions,
+)
 from keras_bertfam.layers.blocks.dropout import Dropout
 from keras_bertfam.transformer_config import check_key_value_heads
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
@@ -90,6 +94,7 @@ class MultiHeadAttention(keras.layers.Layer):
             name=name,
         )
         layer.build((None, width))
+        mark_matrices(layer)
         return layer
 
     def _attend(self, parts, mask, bias, head_mask, keep_scores, training, **more):
@@ -240,9 +245,10 @@ class SelfAttention(MultiHeadAttention):
 
     def _joint_dense(self, width, name):
         """Build the projection to queries, keys and values, in this order."""
-        inner = self._inner_dim
-        both = 2 * self.num_key_value_heads * self.head_dim
-        return self._dense(inner + both, width, name, queries=inner)
+        inner, each = self._inner_dim, self.num_key_value_heads * self.head_dim
+        layer = self._dense(inner + 2 * each, width, name, queries=inner)
+        mark_matrices(layer, inner, each, each)
+        return layer
 
     def call(
         self,

@@ -28,6 +28,19 @@ def flat_dense(layer: keras.layers.Dense, x: Tensor) -> Tensor:
     return ops.reshape(flat, (*shape[:-1], layer.units))
 
 
+def mark_matrices(layer: keras.layers.Dense, *widths: int) -> None:
+    """Say that a layer's kernel is matrices of these widths, side by side.
+
+    `keras_bertfam.optimizers.Muon` updates each of them by itself.
+
+    Args:
+        layer: a built `keras.layers.Dense` of a Transformer block.
+        *widths: int, numbers of columns; none if the kernel is one matrix.
+    """
+    if layer.quantization_mode is None:  # others have no kernel to train
+        layer.kernel.matrix_widths = widths or (layer.units,)
+
+
 def _is_plain(layer, x):
     """Tell whether PyTorch can compute a dense layer's product and bias in one call.
 

@@ -10,6 +10,7 @@ from keras_bertfam.arguments import checked
 from keras_bertfam.layers.blocks.dense import (
     flat_dense,
     get_activation,
+    mark_matrices,
     take_positions,
 )
 from keras_bertfam.layers.blocks.dropout import Dropout
@@ -73,6 +74,7 @@ class FeedForward(keras.layers.Layer):
                 name=name,
             )
             layer.build((None, width))
+            mark_matrices(layer)
             return layer
 
         width = input_shape[-1]
@@ -80,6 +82,7 @@ class FeedForward(keras.layers.Layer):
         if self.gated:
             units = 2 * self.intermediate_dim
             self.gated_intermediate = dense(units, width, "gated_intermediate")
+            mark_matrices(self.gated_intermediate, *[self.intermediate_dim] * 2)
         else:
             self.intermediate = dense(self.intermediate_dim, width, "intermediate")
         wide = self.wide_output and self.compute_dtype == "float16"

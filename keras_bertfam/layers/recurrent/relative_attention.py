@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.attention.positions import shift_rows
-from keras_bertfam.layers.blocks.dense import flat_dense
+from keras_bertfam.layers.blocks.dense import flat_dense, mark_matrices
 from keras_bertfam.layers.blocks.dropout import Dropout
 from keras_bertfam.layers.blocks.recomputation import recomputed
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
@@ -190,6 +190,7 @@ class RelativeAttention(keras.layers.Layer):
                 name=name,
             )
             layer.build((None, inputs))
+            mark_matrices(layer)
             return layer
 
         def vectors(count, name):
@@ -201,6 +202,7 @@ class RelativeAttention(keras.layers.Layer):
 
         self.query = dense(inner, width, "query")
         self.key_value = dense(2 * inner, width, "key_value")
+        mark_matrices(self.key_value, inner, inner)
         self.relative = dense(inner, width, "relative")
         self.output_dense = dense(width, inner, "output")
         # Their names don't say "bias", since weight decay applies to them.

@@ -54,8 +54,8 @@ def _recipe(kind, rate, weight_decay, warmup_steps, shorter):
 
     The phases have 1.7 T, 250 B and 50 B tokens; the last two have a third of that with
     `shorter`. The numbers of steps are for full rows. In the last two phases the rate
-    falls from the first step to the last. The published optimizer is StableAdamW, which
-    bounds updates instead of gradients.
+    falls from the first step to the last. The published `weight_decay` is an update's
+    at the peak rate. The optimizer bounds updates, so gradients aren't clipped.
     """
     masked = kind == "encoder"
     steps, last_steps = (2_260, 450) if shorter else (6_800, 1_360)
@@ -69,11 +69,13 @@ def _recipe(kind, rate, weight_decay, warmup_steps, shorter):
         total_steps=steps,
         batch_size=4608,
         sequence_length=7999,
+        optimizer="stable_adamw",
         schedule_form="stable",
         decay_steps=steps,
         end_share=0.5,
-        weight_decay=weight_decay,
+        weight_decay=weight_decay / rate,
         beta_2=0.98,
+        global_clipnorm=None,
         masking={"mask_selection_rate": 0.3} if masked else {},
         backbone_arguments={"rotary_base": (160_000.0, 160_000.0)},
     )
@@ -81,6 +83,7 @@ def _recipe(kind, rate, weight_decay, warmup_steps, shorter):
         longer,
         source=f"{paper}: {last_tokens} B tokens",
         learning_rate=rate / 2,
+        weight_decay=weight_decay / (rate / 2),
         total_steps=last_steps,
         decay_steps=last_steps,
         end_share=0.04,

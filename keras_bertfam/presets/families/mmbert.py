@@ -25,8 +25,9 @@ def _recipe(name: str) -> PretrainingRecipe:
 
     The phases have 2.3 T, 600 B and 100 B tokens. The numbers of steps are for full
     rows. In the last phase the rate falls from the first step to the last, and falls
-    linearly for the small size. The published optimizer is StableAdamW, which bounds
-    updates instead of gradients.
+    linearly for the small size. The published weight decay is an update's at the peak
+    rate, a tenth of the rate. The optimizer bounds updates, so gradients aren't
+    clipped.
     """
     small = name == "small"
     paper = f"Marone et al., 2025; JHU-CLSP/mmBERT, configs/mmBERT-{name}"
@@ -38,9 +39,11 @@ def _recipe(name: str) -> PretrainingRecipe:
         total_steps=15_900,
         batch_size=4608,
         sequence_length=8192,
+        optimizer="stable_adamw",
         schedule_form="stable",
-        weight_decay=4e-5 if small else 8e-5,
+        weight_decay=0.1,
         beta_2=0.95,
+        global_clipnorm=None,
         epsilon=1e-8,
         masking={"mask_selection_rate": 0.15},
         mix_exponent=0.5,
@@ -63,7 +66,6 @@ def _recipe(name: str) -> PretrainingRecipe:
         warmup_steps=850 if small else 640,
         total_steps=487_000,
         sequence_length=1024,
-        weight_decay=8e-5,
         masking={"mask_selection_rate": 0.3},
         mix_exponent=0.7,
         backbone_arguments={"rotary_base": (10_000.0, 10_000.0)},

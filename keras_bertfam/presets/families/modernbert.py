@@ -147,8 +147,8 @@ def _size(*shape: int, intermediate_dim: int, source: str) -> PublishedSize:
 
 # Section 2.2 and its tables. Rows have 1,024 tokens first, with one base; then they
 # have 8,192 tokens, with another base in the layers that see all tokens. A step has
-# 4.7 M tokens in both phases. The published optimizer is StableAdamW, which bounds
-# updates instead of gradients.
+# 4.7 M tokens in both phases. The published decay, 1e-5, is an update's at the peak
+# rate. The optimizer bounds updates, so gradients aren't clipped.
 _LONG = PretrainingRecipe(
     task="MaskedLM",
     source="Warner et al., 2024, section 2.2: 250 B tokens, and 50 B of the decay",
@@ -157,10 +157,12 @@ _LONG = PretrainingRecipe(
     total_steps=63_600,
     batch_size=576,
     sequence_length=8192,
+    optimizer="stable_adamw",
     schedule_form="stable",
     decay_steps=10_600,
-    weight_decay=1e-5,
+    weight_decay=1e-5 / 3e-4,
     beta_2=0.98,
+    global_clipnorm=None,
     masking={"mask_selection_rate": 0.3},
     backbone_arguments={"rotary_base": (160_000.0, 10_000.0)},
 )
@@ -168,6 +170,7 @@ _PRETRAINING = dataclasses.replace(
     _LONG,
     source="Warner et al., 2024, section 2.2: 1.7 T tokens of rows of 1,024",
     learning_rate=8e-4,
+    weight_decay=1e-5 / 8e-4,
     warmup_steps=640,
     total_steps=360_000,
     batch_size=4608,

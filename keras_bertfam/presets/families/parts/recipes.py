@@ -18,11 +18,11 @@ class PretrainingRecipe:
         total_steps: updates.
         batch_size: rows of an update.
         sequence_length: tokens of a row, including special tokens.
-        optimizer: `"adamw"`, `"lamb"`, `"adafactor"` or `"adagrad"`. The last two take
-            no `beta_2`, `epsilon` and `bias_correction`.
+        optimizer: see `keras_bertfam.optimizers.pretraining_optimizer`. Some take no
+            `beta_2`, `epsilon` and `bias_correction`, whatever the recipe has.
         schedule_form: see `keras_bertfam.optimizers.pretraining_optimizer`. With
             `"rsqrt"`, warm-up steps are a number and no share.
-        weight_decay: float. Biases and norms have none.
+        weight_decay: float, which the rate multiplies. Biases and norms have none.
         beta_2: float.
         epsilon: float.
         global_clipnorm: float, or `None` for no clipping.
@@ -88,9 +88,10 @@ class PretrainingRecipe:
         the run.
         """
         values = {name: getattr(self, name) for name in _OPTIMIZER_ARGUMENTS}
+        if self.optimizer not in ("adamw", "lamb"):
+            del values["bias_correction"]
         if self.optimizer in ("adafactor", "adagrad"):
-            for name in ("beta_2", "epsilon", "bias_correction"):
-                del values[name]
+            del values["beta_2"], values["epsilon"]
         if self.total_steps is not None and self.schedule_form != "rsqrt":
             values["warmup_steps"] = self.warmup_steps / self.total_steps
         if self.power != 1:
