@@ -256,6 +256,8 @@ class TransformerConfig:
             )
 
     def _check_attention(self):
+        if self.attention_scale == 0:
+            raise ValueError("`attention_scale` must not be 0. Received: 0.")
         if self.attention_dilation and not self.attention_window:
             raise ValueError(
                 "`attention_dilation` must be 1 without `attention_window`. "

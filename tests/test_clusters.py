@@ -207,6 +207,14 @@ def test_one_process_that_is_told_to_end_ends_all(backend, kind, text_file, tmp_
         ({"distribution": "mirrored"}, "`distribution` must be one of [None, 'multi_w"),
         ({"model_parallel": 2}, "`model_parallel` must be 1 unless `distribution` is"),
         ({"model_parallel": 0}, "`model_parallel` must be at least 1. Received: 0."),
+        (
+            {
+                "distribution": "jax",
+                "validation": ("a",),
+                "dataset_arguments": {"tokens_per_batch": 64},
+            },
+            "`tokens_per_batch` must be left out with `distribution` and `validation`.",
+        ),
     ],
 )
 def test_settings_that_are_wrong(settings, message):

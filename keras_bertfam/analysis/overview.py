@@ -29,7 +29,11 @@ from keras_bertfam.analysis.plots import new_figure
 from keras_bertfam.analysis.probes.probe import probe
 from keras_bertfam.analysis.reliability import plot_calibration
 from keras_bertfam.analysis.saliency import token_saliency
-from keras_bertfam.analysis.word_states import WordRows, reads_rows
+from keras_bertfam.analysis.word_states import (
+    WordRows,
+    backbone_of,
+    reads_rows,
+)
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     TextClassifierPreprocessor,
     TextRegressorPreprocessor,
@@ -78,7 +82,7 @@ def overview(
         (each, each.make(model, given))
         for each in (SECTIONS if sections is None else sections)
     ]
-    backbone: Any = getattr(model, "backbone", model)
+    backbone: Any = backbone_of(model)
     name = f"{type(model).__name__} on {type(backbone).__name__}"
     facts = {
         "weights": f"{model.count_params():,}",
@@ -152,7 +156,7 @@ def _first_of(texts):
 
 
 def _layers(model, texts):
-    backbone = getattr(model, "backbone", model)
+    backbone = backbone_of(model)
     inputs = model_inputs(model, texts)
     outputs = backbone(inputs, return_hidden_states=True, training=False)
     found = {}

@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_bertfam.analysis import plots
 from keras_bertfam.analysis.gradients import gradient_of
-from keras_bertfam.analysis.word_states import reads_rows
+from keras_bertfam.analysis.word_states import backbone_of, reads_rows
 from keras_bertfam.arguments import checked
 from keras_bertfam.keras_quirks.without_gradients import without_gradients
 from keras_bertfam.layers.data.pipelines import check_at_least
@@ -180,7 +180,12 @@ class _Line:
                     "`baseline` must be a token that the tokenizer has. Received: "
                     f"{baseline!r}."
                 )
-        self.embedding = task.backbone.token_embedding
+        self.embedding = backbone_of(task).token_embedding
+        if self.embedding is None:
+            raise ValueError(
+                "`task` must read tokens. Received: one that reads characters, on "
+                f"{type(task.backbone).__name__}."
+            )
         self.first = None
         if not reads_rows(task):
             # The text is read on both sides; the decoder's has a start token before it.

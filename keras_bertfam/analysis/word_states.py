@@ -14,6 +14,8 @@ from keras import ops
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.data.pairs.segments import BARE, get_layout
 from keras_bertfam.layers.data.pipelines import checked_batch_size
+from keras_bertfam.models.base import TokenBackbone
+from keras_bertfam.models.features import FeatureBackbone
 from keras_bertfam.tasks.finetuning.token_classifier_preprocessor import (
     TokenClassifierPreprocessor,
 )
@@ -115,9 +117,27 @@ def tokenizer_of(model: Model, tokenizer: Tokenizer | None) -> Tokenizer:
     return tokenizer
 
 
+def backbone_of(model: Model) -> Model:
+    """Give a task's backbone, or a backbone itself.
+
+    Raises:
+        ValueError: for a `FeatureBackbone`, whose layers are those of another backbone.
+    """
+    backbone: Model = model
+    if not isinstance(model, TokenBackbone):
+        backbone = getattr(model, "backbone", model)
+    if isinstance(backbone, FeatureBackbone):
+        raise ValueError(
+            "`model` must have layers of its own. Received: "
+            f"{type(model).__name__} with a FeatureBackbone. Give the `backbone` of "
+            "that, and its tokenizer."
+        )
+    return backbone
+
+
 def reads_rows(model: Model) -> bool:
     """Tell whether a model's backbone reads single rows of tokens."""
-    backbone = getattr(model, "backbone", model)
+    backbone = backbone_of(model)
     return "token_ids" in getattr(backbone, "input_names", ())
 
 
@@ -140,7 +160,12 @@ class WordRows:
 
     def __init__(self, model: Model, sentences: Any, tokenizer: Tokenizer) -> None:
         tokenizer = tokenizer_of(model, tokenizer)
-        backbone: Model = getattr(model, "backbone", model)
+        backbone = backbone_of(model)
+        if "character_ids" in backbone.input_names:
+            raise ValueError(
+                "`model` must read tokens. Received: one that reads characters, "
+                f"{type(backbone).__name__}."
+            )
         # For an encoder-decoder, the encoder.
         self.backbone = backbone if reads_rows(backbone) else backbone.encoder
         self.tokenizer = tokenizer

@@ -44,7 +44,9 @@ class BackupAndResume(SetStreamPosition):
     from its middle, and loses the seeds.
 
     After a full run the file is deleted. The state of other callbacks (such as the
-    patience of `EarlyStopping`) isn't kept. With
+    patience of `EarlyStopping`) isn't kept. What they change in the model or optimizer
+    at the end of an epoch is, as tasks call this callback after all others; in the
+    `fit()` of another model it belongs at the end of the list. With
     `tf.distribute.MultiWorkerMirroredStrategy`, or with several processes of JAX, the
     first process writes, so all processes must share `backup_dir`. Another number of
     processes can continue the run. There is one exception: with
@@ -117,6 +119,7 @@ class BackupAndResume(SetStreamPosition):
         self._termination = Termination()
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self.release()  # what a `fit()` that failed has left
         super().on_train_begin(logs)
         self._check_data()
         with distribution.scope_of(self.model):
@@ -211,7 +214,7 @@ class BackupAndResume(SetStreamPosition):
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         # Within `fit()`: the epoch's batches are done, but not its validation.
         skips = self._skipped is not None and self._skipped.active
-        if self._point is not None and not skips and self.save_freq != "epoch":
+        if self._point is not None and not skips:
             self._save(self._epoch, self._steps, self._logs)
 
     def on_test_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
@@ -264,12 +267,16 @@ class BackupAndResume(SetStreamPosition):
             print(text, file=sys.stderr, flush=True)
 
     def release(self) -> None:
-        """Restore the handler of SIGTERM from before `fit()`, which may have failed."""
+        """Undo what concerns this `fit()` alone, which may have failed."""
         self._termination.stop()
+        self._point = None
+        if self._skipped is not None:
+            self._skipped.end()
+            self._skipped = None
+        if self._model is not None:
+            self._model._initial_epoch = None
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        self.model._initial_epoch = None
-        self._point = None
         self.release()
         with distribution.scope_of(self.model):
             is_chief = distribution.is_chief()
@@ -356,7 +363,7 @@ class BackupAndResume(SetStreamPosition):
 
 @contextlib.contextmanager
 def released(callbacks: Iterable[keras.callbacks.Callback]) -> Iterator[None]:
-    """Restore the handler of SIGTERM when a `fit()` ends, also after an error."""
+    """Release each `BackupAndResume` when a `fit()` ends, also after an error."""
     try:
         yield
     finally:

@@ -127,7 +127,8 @@ def with_stream_position(
             `layers.data.pipelines`.
 
     Returns:
-        A list of callbacks with one `SetStreamPosition`, which knows the data.
+        A list of callbacks that ends with one `SetStreamPosition`, which knows the
+        data.
     """
     callbacks = keras.tree.flatten(callbacks) if callbacks is not None else []
     setters = [c for c in callbacks if isinstance(c, SetStreamPosition)]
@@ -136,9 +137,10 @@ def with_stream_position(
             "`callbacks` may hold one `BackupAndResume` or `SetStreamPosition`. "
             f"Received: {setters}."
         )
-    if not setters:
-        setters = [SetStreamPosition()]
-        callbacks = [*setters, *callbacks]
+    setters = setters or [SetStreamPosition()]
+    # A backup at the end of an epoch has what the other callbacks have changed by then.
+    others = [c for c in callbacks if not isinstance(c, SetStreamPosition)]
+    callbacks = [*others, *setters]
     setters[0].steps_per_epoch = steps_per_epoch
     setters[0].keeps_batches = keeps_batches
     setters[0].is_cached = is_cached

@@ -72,6 +72,13 @@ def check_together(run: Any) -> None:
             "`model_parallel` must be 1 unless `distribution` is 'jax'. "
             f"Received: {run.model_parallel}, distribution={run.distribution!r}."
         )
+    by_tokens = run.dataset_arguments.get("tokens_per_batch")
+    if by_tokens is not None and run.distribution and run.validation:
+        # Held-out batches are filled up to `batch_size` rows.
+        raise ValueError(
+            "`tokens_per_batch` must be left out with `distribution` and `validation`. "
+            f"Received: {by_tokens}."
+        )
     if run.teacher is not None and name != "distillation":
         raise ValueError(
             "`teacher` must be left out unless `objective` is 'distillation'. "

@@ -231,10 +231,10 @@ class TokenBackbone(
         longest = getattr(self, "max_sequence_length", None)
         if longest is not None:
             for name in (name for name in inputs if name.endswith("position_ids")):
-                _check_range(name, inputs[name], "max_sequence_length", longest)
+                check_range(name, inputs[name], "max_sequence_length", longest)
 
     def _check_ids(self, name, token_ids):
-        _check_range(name, token_ids, "vocabulary_size", self.vocabulary_size)
+        check_range(name, token_ids, "vocabulary_size", self.vocabulary_size)
 
     def input_signature(self) -> dict[str, keras.InputSpec]:
         names = ["token_ids", "padding_mask"]
@@ -479,14 +479,22 @@ class TokenBackbone(
             return thread.submit(count).result()
 
 
-def _check_range(name, ids, limit, most):
-    """Raise an error for ids in a NumPy array that are rows of no table."""
+def check_range(name: str, ids: Any, limit: str, most: int, least: int = 0) -> None:
+    """Raise a `ValueError` for ids in a NumPy array that are rows of no table.
+
+    Args:
+        name: of the input.
+        ids: the input, or `None`.
+        limit: name of the argument that says how many rows the table has.
+        most: int, how many.
+        least: int, the least id.
+    """
     if isinstance(ids, np.ndarray) and ids.size:
         low, high = ids.min(), ids.max()
-        if low < 0 or high >= most:
+        if low < least or high >= most:
             raise ValueError(
-                f"`{name}` must be in [0, {limit}={most}). Received ids from {low} to "
-                f"{high}."
+                f"`{name}` must be in [{least}, {limit}={most}). Received ids from "
+                f"{low} to {high}."
             )
 
 

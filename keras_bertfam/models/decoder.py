@@ -87,7 +87,20 @@ class DecoderBackbone(EncoderBackbone):
             "cross_mask": cross_mask,
         }
         if cache is not None:
-            return self._go_on(inputs, cache, cache_index, training, **arguments)
+            others = {
+                "positions": positions,
+                "return_hidden_states": return_hidden_states,
+                "return_attention": return_attention,
+            }
+            self._check_cached(inputs, cache, cache_index, others)
+            return self._go_on(
+                inputs,
+                cache,
+                cache_index,
+                training,
+                head_mask=head_mask,
+                **arguments,
+            )
         return self._compute(
             inputs,
             positions,

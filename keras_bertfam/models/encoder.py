@@ -1,5 +1,6 @@
 """The one Transformer encoder behind every BERT-like family."""
 
+import numbers
 from typing import Any
 
 import keras
@@ -18,7 +19,7 @@ from keras_bertfam.layers.attention.windows import (
 from keras_bertfam.layers.blocks.embedding import EncoderEmbedding
 from keras_bertfam.layers.blocks.transformer import TransformerStack
 from keras_bertfam.layers.heads.heads import Pooler
-from keras_bertfam.models.base import TokenBackbone
+from keras_bertfam.models.base import TokenBackbone, check_range
 from keras_bertfam.presets.families.encoder import ENCODER
 from keras_bertfam.transformer_config import FIELDS, TransformerConfig, take_settings
 from keras_bertfam.types import Config, Tensor
@@ -178,6 +179,11 @@ class EncoderBackbone(TokenBackbone):
 
     def check_inputs(self, inputs: dict[str, Any]) -> None:
         super().check_inputs(inputs)
+        if (count := self.num_segments) > 1:
+            check_range("segment_ids", inputs.get("segment_ids"), "num_segments", count)
+        if count := self.num_languages:  # -1 is no language
+            ids = inputs.get("language_ids")
+            check_range("language_ids", ids, "num_languages", count, -1)
         if inputs.get("language_ids", None) is not None and not self.num_languages:
             raise ValueError(
                 "`language_ids` must be left out of the inputs of a backbone with "
@@ -219,7 +225,16 @@ class EncoderBackbone(TokenBackbone):
                 f"Received: {type(added_queries).__name__}."
             )
         if cache is not None:
-            return self._go_on(inputs, cache, cache_index, training)
+            others = {
+                "positions": positions,
+                "return_hidden_states": return_hidden_states,
+                "return_attention": return_attention,
+                "added_queries": added_queries,
+            }
+            self._check_cached(inputs, cache, cache_index, others)
+            return self._go_on(
+                inputs, cache, cache_index, training, head_mask=head_mask
+            )
         return self._compute(
             inputs,
             positions,
@@ -343,13 +358,34 @@ class EncoderBackbone(TokenBackbone):
             table_ids = positions_without_padding(mask, position_ids)
         return mask, position_ids, table_ids
 
-    def _go_on(self, inputs, cache, cache_index, training, **arguments):
-        """Compute the outputs of tokens that follow the tokens in the cache."""
+    def _check_cached(self, inputs, cache, cache_index, others):
+        """Raise a `ValueError` for what a call with a `cache` can't do.
+
+        Args:
+            others: the arguments, by name, that such calls don't have.
+        """
         if not self.causal:
             raise ValueError(
                 f"`cache` must be `None` for a {type(self).__name__} with "
                 f"causal=False. Received: {type(cache).__name__}."
             )
+        others |= {"sequence_ids": inputs.get("sequence_ids")}
+        given = [n for n, x in others.items() if x is not None and x is not False]
+        if given:
+            raise ValueError(f"`{given[0]}` must be left out with a `cache`.")
+        if isinstance(cache_index, numbers.Integral):
+            end = cache_index + inputs["token_ids"].shape[1]
+            keys = (cache and cache[0][0].shape[1]) or end
+            if cache_index < 0 or end > min(keys, self.max_sequence_length or end):
+                raise ValueError(
+                    "`cache_index` must leave room for the new tokens in a cache of "
+                    f"{keys} keys, and in max_sequence_length="
+                    f"{self.max_sequence_length}. Received: {cache_index}, and "
+                    f"{end - cache_index} tokens."
+                )
+
+    def _go_on(self, inputs, cache, cache_index, training, **arguments):
+        """Compute the outputs of tokens that follow the tokens in the cache."""
         token_ids = ops.cast(inputs["token_ids"], "int32")
         mask, position_ids = inputs.get("padding_mask"), inputs.get("position_ids")
         mask = None if mask is None else ops.cast(mask, "bool")
@@ -418,16 +454,19 @@ class EncoderBackbone(TokenBackbone):
     ) -> tuple[Tensor, dict[str, Tensor] | None]:
         """Give the embedded tokens, and a description of the global ones, or `None`.
 
-        A row with too many global tokens becomes NaN, since compiled code can't raise
-        an error.
+        Padding is never global. A row with too many global tokens becomes NaN, since
+        compiled code can't raise an error.
         """
         mask, positions = inputs.get(_MASK), inputs.get(_POSITIONS)
+        there = inputs.get("padding_mask")
+        there = None if there is None else ops.cast(there, "bool")
         if mask is not None:
             mask = ops.cast(mask, "bool")
             x = with_nan_for_too_many(x, mask, self.max_global_tokens)
+            mask = mask if there is None else ops.logical_and(mask, there)
             return x, tokens_of_mask(mask, self.max_global_tokens)
         if positions is not None:
-            return x, tokens_at(positions, ops.shape(x)[1])
+            return x, tokens_at(positions, ops.shape(x)[1], there)
         return x, None
 
     def global_projections(self) -> list[keras.layers.Layer]:

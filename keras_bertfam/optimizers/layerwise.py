@@ -9,7 +9,11 @@ from keras import ops
 from keras_bertfam.arguments import checked
 from keras_bertfam.optimizers.base import FusedUpdate, SettableRate, decays
 from keras_bertfam.optimizers.pretraining import count_updates
-from keras_bertfam.optimizers.schedules import WarmupPolynomialDecay, check_rate
+from keras_bertfam.optimizers.schedules import (
+    WarmupPolynomialDecay,
+    check_rate,
+    warn_of_batches,
+)
 from keras_bertfam.types import Config, Model, Tensor
 
 
@@ -69,7 +73,8 @@ class LayerwiseAdamW(FusedUpdate, SettableRate, keras.optimizers.Adam):
         if unknown:
             raise ValueError(
                 "`scales` must have paths of variables that are trained. Received: "
-                f"{sorted(unknown)[:5]}."
+                f"{sorted(unknown)[:5]}. Call `compile()` again after you have frozen "
+                "layers."
             )
         super().build(variables)
         weight_decay = self.decoupled_weight_decay
@@ -225,6 +230,8 @@ def fine_tuning_optimizer(
     if not isinstance(learning_rate, keras.optimizers.schedules.LearningRateSchedule):
         check_rate("learning_rate", learning_rate)
         learning_rate = WarmupPolynomialDecay(learning_rate, warmup_steps, total_steps)
+    else:
+        warn_of_batches(learning_rate, kwargs.get("gradient_accumulation_steps"))
     optimizer = LayerwiseAdamW(
         learning_rate,
         layerwise_scales(model, layer_decay, offset, scale_embeddings),

@@ -104,8 +104,8 @@ class Muon(BertAdamW):
             pairs = [pair for pair in pairs if not self._widths_of(pair[1])]
             for gradient, variable in matrices:
                 self.update_step(gradient, variable, learning_rate)
-        if pairs:
-            super()._backend_update_step(*zip(*pairs, strict=True), learning_rate)
+        grads, variables = [[pair[k] for pair in pairs] for k in (0, 1)]
+        super()._backend_update_step(grads, variables, learning_rate)
 
     def _widths_of(self, variable):
         return self._widths[self._get_variable_index(variable)]

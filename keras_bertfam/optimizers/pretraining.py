@@ -18,6 +18,7 @@ from keras_bertfam.optimizers.schedules import (
     InverseSquareRootDecay,
     WarmupPolynomialDecay,
     check_rate,
+    warn_of_batches,
 )
 from keras_bertfam.optimizers.stable_adamw import StableAdamW
 
@@ -148,6 +149,8 @@ def pretraining_optimizer(
                 decay_steps=decay_steps,
                 warmup_bounds=warmup_bounds,
             )
+    else:
+        warn_of_batches(learning_rate, kwargs.get("gradient_accumulation_steps"))
     make = OPTIMIZERS[optimizer]
     if optimizer in WITH_MOMENTS:
         kwargs |= {"beta_2": beta_2, "epsilon": epsilon}

@@ -2,6 +2,7 @@
 
 import math
 import numbers
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -292,6 +293,23 @@ class InverseSquareRootDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 # Those that count updates, and which `fit()` tells how many there will be.
 COUNTING = (WarmupPolynomialDecay, InverseSquareRootDecay)
+
+
+def warn_of_batches(schedule: Any, batches: int | None) -> None:
+    """Warn if a schedule counts batches though an update takes several.
+
+    Args:
+        schedule: a schedule.
+        batches: int, of an update; `None` for one.
+    """
+    if (batches or 1) > 1 and not isinstance(schedule, COUNTING):
+        warnings.warn(
+            f"A {type(schedule).__name__} counts batches, not updates, of which each "
+            f"takes {batches} batches by `gradient_accumulation_steps`. Give it "
+            f"{batches} times as many steps, or take a schedule of "
+            "`keras_bertfam.optimizers`, which counts updates.",
+            stacklevel=3,
+        )
 
 
 def _steps(part, total):

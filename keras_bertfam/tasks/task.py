@@ -379,8 +379,8 @@ class PretrainingTask(
                 of the weights. Loss and gradient equal those of one batch with all
                 their rows, because each part of a batch's loss is weighted by its
                 divisor, such as the number of masked tokens; see `loss_counts`. The
-                schedule counts updates. If you give an optimizer, give this argument to
-                the optimizer.
+                schedule counts updates, unless it is one of Keras, which counts
+                batches. If you give an optimizer, give this argument to the optimizer.
             rematerialize: `"none"`, `"attention"` or `"block"`. What a step computes
                 again for the gradient instead of keeping it. `"attention"`: the scores
                 of attention, which take most of the memory of long rows, unless a
@@ -526,6 +526,10 @@ class PretrainingTask(
         length of `x` nor `steps_per_epoch` is known, `x` is read once to count its
         batches. As in Keras, arrays and lists are shuffled unless `shuffle=False`; the
         preprocessor's seed decides the order. A `tf.data.Dataset` keeps its order.
+
+        Epoch `e` has the rows, order and masks of pass `e` over the data. So a second
+        `fit()` begins with those of the first; `initial_epoch` lets it go on with
+        others, as in `fit(data, initial_epoch=3, epochs=6)` after three epochs.
         """
         self._check_compiled("fit()")
         check_given(self, x, y)

@@ -242,7 +242,8 @@ class TextPreprocessor(
         """Make the dataset of corrupted batches, ready for `fit`.
 
         Order and corruption depend only on `seed`, the epoch and the batch. Each
-        iteration is a new epoch, from `position` on.
+        iteration is a new epoch, from `position` on. A task's `fit()` sets `position`
+        to the epoch that it counts, so each `fit()` begins with the same epoch 0.
 
         With `duplicates=n`, epoch `e` equals epoch `e % n` in corruption and order:
         each mask returns every `n` epochs, as with BERT's `n` masked copies. Unlike

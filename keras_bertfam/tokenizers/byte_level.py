@@ -123,9 +123,10 @@ class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
     def pre_tokenizer_steps(self) -> list[Step]:
         """List the steps that split texts, as in a `tokenizer.json`."""
         flags = {"add_prefix_space": self.add_prefix_space, "trim_offsets": True}
-        step = {"type": "ByteLevel", "use_regex": True, **flags}
-        *others, last = self.pre_tokenizer or [{}]
-        return [*map(dict, others), {**step, **last, **flags}]
+        steps = [dict(step) for step in self.pre_tokenizer]
+        if not steps or steps[-1]["type"] != "ByteLevel":
+            steps.append({"type": "ByteLevel"})
+        return [*steps[:-1], {"use_regex": True, **steps[-1], **flags}]
 
     def _merge(self, texts: TFTensor) -> TFRagged:
         steps = (s for s in self.pre_tokenizer if s["type"] == "ByteLevel")

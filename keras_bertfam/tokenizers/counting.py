@@ -9,7 +9,6 @@ import tensorflow as tf
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer, tokenize
-from keras_bertfam.tokenizers.steps import clean_texts
 from keras_bertfam.tokenizers.texts import (
     check_documents,
     first_pass,
@@ -100,7 +99,7 @@ def extend_vocabulary(
         )
 
     def split(texts):
-        texts = clean_texts(to_utf8(without_languages(texts)), tokenizer.lowercase)
+        texts = tokenizer.clean_texts(to_utf8(without_languages(texts)))
         # White space and punctuation end a word, as in BERT, and each Chinese
         # character is one.
         texts = tf.strings.regex_replace(texts, r"[^\p{L}\p{M}\p{N}]", " ")

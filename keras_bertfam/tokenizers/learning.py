@@ -11,7 +11,7 @@ import bisect
 import collections
 import heapq
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -36,18 +36,21 @@ _CONTINUES = "##"
 
 
 @as_written
-def count_words(texts: TFDataset) -> dict[str, int]:
+def count_words(
+    texts: TFDataset, split: Callable[[TFTensor], TFRagged]
+) -> dict[str, int]:
     """Count words.
 
     Args:
         texts: `tf.data.Dataset` of strings of shape `(batch,)`, cleaned.
+        split: function that splits texts into words, such as `split_words`.
 
     Returns:
         A dict of words and their counts, in the order of their first occurrence.
     """
     counts: collections.Counter[bytes] = collections.Counter()
     words = texts.map(
-        lambda batch: split_words(batch).flat_values,
+        lambda batch: split(batch).flat_values,
         num_parallel_calls=tf.data.AUTOTUNE,
     )
     for batch in words.as_numpy_iterator():

@@ -80,9 +80,12 @@ def _between(places, tokenizer, texts):
 
 
 def _leading_space(texts, starts, ends):
-    """Count the bytes of white space at the beginning of tokens."""
+    """Count the bytes of white space at the beginning of tokens.
+
+    Invisible characters before white space count as well; others belong to the word.
+    """
     pieces = _pieces(texts, starts, ends)
-    bare = tf.strings.regex_replace(pieces, r"^[\s\p{Z}]+", "")
+    bare = tf.strings.regex_replace(pieces, r"^[\s\p{Z}\p{Cc}\p{Cf}]*[\s\p{Z}]", "")
     return starts.with_flat_values(tf.strings.length(pieces) - tf.strings.length(bare))
 
 

@@ -138,9 +138,9 @@ def word_start_table(tokenizer: Tokenizer) -> list[bool]:
     In WordPiece `##` marks tokens that continue a word. In byte-level BPE `Ġ`, and in
     SentencePiece and byte pairs that fall back to bytes `▁`, mark tokens that start
     one. There a punctuation mark is a word, too, as in the code of ALBERT, XLNet and
-    DeBERTa; in RoBERTa's, of `Ġ`, it belongs to the word before it. Special tokens
-    start a word. Tokenizers of other kinds are told by the sign that their vocabulary
-    has.
+    DeBERTa; in RoBERTa's, of `Ġ`, it belongs to the word before it. In byte-level BPE a
+    token of white space begins the word behind it. Special tokens start a word.
+    Tokenizers of other kinds are told by the sign that their vocabulary has.
 
     Raises:
         ValueError: for a vocabulary without the sign of its kind.
@@ -160,10 +160,14 @@ def word_start_table(tokenizer: Tokenizer) -> list[bool]:
         )
     if sign == "##":
         return [not t.startswith(sign) for t in tokens]
-    return [
-        t.startswith(sign) or t in special or (sign == "▁" and _is_mark(t))
-        for t in tokens
-    ]
+    # The word behind white space that is a token of its own has no `Ġ`.
+    other = _is_mark if sign == "▁" else _is_white_space
+    return [t.startswith(sign) or t in special or other(t) for t in tokens]
+
+
+def _is_white_space(token):
+    """Tell whether a token of byte-level BPE is spaces, tabs or line ends."""
+    return bool(token) and not token.strip(" ĠĉĊč")
 
 
 def _is_mark(token):

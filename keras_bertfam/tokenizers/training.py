@@ -36,7 +36,7 @@ from keras_bertfam.tokenizers.sentence_piece import (
     NormalizedSentencePiece,
     XLNetTokenizer,
 )
-from keras_bertfam.tokenizers.steps import LLAMA_SPLIT, clean_texts
+from keras_bertfam.tokenizers.steps import Step, split_by
 from keras_bertfam.tokenizers.t5 import T5Tokenizer, sentinel
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.tokenizers.training_texts import (
@@ -177,7 +177,8 @@ def train_word_piece(
             `keras_hub.tokenizers.compute_word_piece_vocabulary` has 10.
         family: `"bert"`, which all families with WordPiece use, except MPNet; or
             `"mpnet"` for a `MPNetTokenizer`. Defaults to `"bert"`.
-        **kwargs: passed to the tokenizer.
+        **kwargs: passed to the tokenizer, whose `normalizer` and `pre_tokenizer`
+            prepare the documents, too.
 
     Returns:
         A `BertTokenizer`, whose first tokens are [PAD], [UNK], [CLS], [SEP], [MASK]. Or
@@ -204,13 +205,18 @@ def train_word_piece(
             f"`min_frequency` must be a positive int. Received: {min_frequency!r}."
         )
 
+    made = cls(lowercase=lowercase, **kwargs)  # without a vocabulary
+    split = split_words
+    if made.pre_tokenizer is not None:
+        split = lambda texts: split_by(texts, made.pre_tokenizer)[0]  # noqa: E731
+
     def clean(texts):
-        return clean_texts(to_utf8(texts), lowercase)
+        return made.clean_texts(to_utf8(texts))
 
     if isinstance(documents, Mapping):
-        counts = recount(documents, lambda words: split_words(clean(words)).to_list())
+        counts = recount(documents, lambda words: split(clean(words)).to_list())
     else:
-        counts = count_words(clean_batches(read_texts(documents), clean))
+        counts = count_words(clean_batches(read_texts(documents), clean), split)
     vocabulary = learn_word_pieces(
         counts, vocabulary_size - len(last), first, min_frequency
     )
@@ -251,7 +257,8 @@ def train_byte_pair(
         family: `"roberta"`, `"bart"`, `"modernbert"`, `"deberta"`, `"eurobert"`,
             `"mmbert"`, `"gpt2"` or `"gpt"`. It chooses the special tokens and
             the tokenizer's class. Defaults to `"roberta"`.
-        **kwargs: passed to the tokenizer.
+        **kwargs: passed to the tokenizer, whose `normalizer` and `pre_tokenizer`
+            prepare the documents, too.
 
     Returns:
         The family's tokenizer, whose calls run in the graph:
@@ -299,14 +306,12 @@ def train_byte_pair(
         splitter = splitters.Metaspace(prepend_scheme="never")
     elif word_end is None:
         alphabet = splitters.ByteLevel.alphabet()
-        splitter = splitters.ByteLevel(add_prefix_space=add_prefix_space)
-        if cls.default_pre_tokenizer:
-            pattern = hugging_face.Regex(LLAMA_SPLIT["pattern"]["Regex"])
-            letters = splitters.ByteLevel(add_prefix_space, use_regex=False)
-            splitter = splitters.Sequence(
-                [splitters.Split(pattern, "isolated"), letters]
-            )
-        clean = one_line
+        made = cls(add_prefix_space=add_prefix_space, **kwargs)  # without a vocabulary
+        splitter = _splitter(made.pre_tokenizer_steps())
+
+        def clean(texts):
+            return made.clean_texts(one_line(texts))
+
     else:
         alphabet = []
         splitter, clean = splitters.WhitespaceSplit(), cls().clean_texts
@@ -356,6 +361,15 @@ def train_byte_pair(
         **kwargs,
     )
     return as_graph_layer(tokenizer)
+
+
+def _splitter(steps: list[Step]) -> Any:
+    """Make the pre-tokenizer of `tokenizers` that does steps of a `tokenizer.json`."""
+    content = {
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
+        "model": {"type": "BPE", "vocab": {}, "merges": []},
+    }
+    return hugging_face.Tokenizer.from_str(json.dumps(content)).pre_tokenizer
 
 
 @checked

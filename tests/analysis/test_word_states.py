@@ -2,8 +2,11 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_bertfam import analysis
 from keras_bertfam.analysis import embed_words
+from keras_bertfam.models import FeatureBackbone
 from keras_bertfam.tasks import TokenClassifier, TokenClassifierPreprocessor
+from tests import tiny_bidirectional_lm as bidirectional
 from tests import tiny_fine_tuning as tiny
 
 SENTENCES = ["the cats sat", np.array(["reding", "mat"]), ""]
@@ -23,6 +26,22 @@ def hidden_states(backbone):
     x = {name: np.asarray(rows[name]) for name in names}
     states = backbone(x, return_hidden_states=True)["hidden_states"]
     return [ops.convert_to_numpy(state) for state in states]
+
+
+@pytest.mark.parametrize("name", ["embed_words", "head_roles", "word_vectors"])
+def test_models_without_layers_or_tokens_are_refused(name, backbone):
+    analyse = getattr(analysis, name)
+    features = FeatureBackbone(tiny.make_backbone(), lstm_dim=4)
+    task = TokenClassifier(
+        features,
+        num_classes=2,
+        preprocessor=TokenClassifierPreprocessor(tiny.make_tokenizer(), 24),
+    )
+    with pytest.raises(ValueError, match="must have layers of its own.*FeatureBackb"):
+        analyse(task, ["the cats sat"])
+    elmo = bidirectional.make_backbone()
+    with pytest.raises(ValueError, match="`model` must "):
+        analyse(elmo, ["the cats sat"], tokenizer=tiny.make_tokenizer())
 
 
 @pytest.mark.slow

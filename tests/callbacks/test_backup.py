@@ -1,3 +1,4 @@
+import contextlib
 import functools
 import os
 import re
@@ -202,6 +203,75 @@ def test_a_run_that_goes_on_says_where(tmp_path, capsys):
     seconds = re.search(r"4/4 - (\d+)s - (\d+)(ms|s)/step", said.out)
     per_step = int(seconds[2]) / (1000 if seconds[3] == "ms" else 1)
     assert per_step >= 0.5
+
+
+@pytest.mark.any_backend
+def test_what_fails_while_it_skips_batches_leaves_a_model_that_trains(tmp_path):
+    model = tiny.make_model()
+
+    def fit(epochs, *given):
+        data, steps = endless(model), 3
+        model.fit(data, None, None, epochs, callbacks=[*given], steps_per_epoch=steps)
+        return int(keras.ops.convert_to_numpy(model.optimizer.iterations))
+
+    for at in ((1, 2), (1, 0)):  # the second time in a batch that is skipped
+        with pytest.raises(Interrupt):
+            backup = callbacks.BackupAndResume(tmp_path / "backup", 1)
+            fit(2, backup, At(*at, interrupt))
+    assert fit(2) == 5 + 6
+
+
+@pytest.mark.any_backend
+def test_sigterm_while_it_validates(tmp_path):
+    """With the default backups, at the ends of epochs only."""
+    model = tiny.make_model()
+    batches = [*tiny.stream(model).take(2)]
+    held_out = tiny.stream(model, training=False).take(1)
+    told = keras.callbacks.LambdaCallback()
+    told.on_test_batch_end = lambda batch, logs=None: signal.raise_signal(
+        signal.SIGTERM
+    )
+
+    def fit(*others):
+        backup = callbacks.BackupAndResume(tmp_path / "backup")
+        return model.fit(
+            endless(model),
+            epochs=1,
+            steps_per_epoch=len(batches),
+            validation_data=held_out,
+            callbacks=[backup, *others],
+        )
+
+    with pytest.raises(SystemExit):
+        fit(told)
+    assert os.listdir(tmp_path / "backup") == ["backup.npz"]
+    assert "val_loss" in fit().history
+    assert int(keras.ops.convert_to_numpy(model.optimizer.iterations)) == len(batches)
+
+
+@pytest.mark.any_backend
+def test_a_rate_that_is_set_at_the_end_of_an_epoch_is_kept(tmp_path):
+    rates = []
+    for end in (interrupt, lambda: None):
+        model = tiny.make_model()
+        halve = keras.callbacks.LambdaCallback()
+        halve.on_epoch_end = lambda epoch, logs=None, model=model: setattr(
+            model.optimizer, "learning_rate", rate_of(model) / 2
+        )
+        backup = callbacks.BackupAndResume(tmp_path / "backup")
+        with contextlib.suppress(Interrupt):
+            model.fit(
+                endless(model),
+                epochs=2,
+                steps_per_epoch=2,
+                callbacks=[backup, halve, At(1, 0, end)],
+            )
+        rates.append(rate_of(model))
+    assert rates[1] == pytest.approx(rates[0] / 2)
+
+
+def rate_of(model):
+    return float(keras.ops.convert_to_numpy(model.optimizer.learning_rate))
 
 
 @pytest.mark.slow

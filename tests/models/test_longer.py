@@ -164,6 +164,45 @@ def test_global_tokens_outside_and_too_many(inputs, message):
         backbone({"token_ids": ROWS[:1, :9], **inputs})
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"global_positions": [[0, 18], [0, -1]]},
+        {"global_positions": [[0, 0], [3, 3]]},
+        {"global_attention_mask": [[1] + [0] * 17 + [1, 0, 0], [1] + [0] * 20]},
+    ],
+)
+def test_global_tokens_of_padding_and_given_twice(given):
+    """In blocks, which long rows are computed by, and in whole rows."""
+    keras.utils.set_random_seed(0)
+    backbone = LongformerBackbone(40, **LONGFORMER)
+    there = np.arange(21) < [[15], [21]]
+    inputs = {name: np.array(value, "int32") for name, value in given.items()}
+    inputs |= {"token_ids": ROWS, "padding_mask": there}
+    found = as_numpy(backbone(inputs)["sequence_output"])
+    whole = backbone(inputs, return_attention=True)["sequence_output"]
+    np.testing.assert_allclose(found[there], as_numpy(whole)[there], atol=1e-5)
+    inputs["token_ids"] = np.where(there, ROWS, 7)
+    found_again = as_numpy(backbone(inputs)["sequence_output"])
+    np.testing.assert_allclose(found[there], found_again[there], atol=1e-6)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "name, ids, limit",
+    [
+        ("segment_ids", [0, 2], r"\[0, num_segments=2\)"),
+        ("segment_ids", [-1, 1], r"\[0, num_segments=2\)"),
+        ("language_ids", [-1, 3], r"\[-1, num_languages=3\)"),
+    ],
+)
+def test_ids_that_are_rows_of_no_table(name, ids, limit):
+    backbone = models.EncoderBackbone(40, **SIZES, num_segments=2, num_languages=3)
+    inputs = {"token_ids": ROWS[:1, :2], name: np.array([ids], "int32")}
+    with pytest.raises(ValueError, match=f"`{name}` must be in {limit}.*{ids[0]} to"):
+        backbone(inputs)
+
+
 def test_too_many_global_tokens_in_a_graph_are_no_numbers():
     backbone = LongformerBackbone(40, **LONGFORMER)
     mask = np.zeros((2, 21), bool)
@@ -202,6 +241,25 @@ def test_rows_longer_than_positions_and_no_global_tokens():
         backbone(
             {"token_ids": ROWS[:, :8], "global_positions": np.zeros((2, 1), "int32")}
         )
+
+
+@pytest.mark.any_backend
+def test_positions_of_a_backbone_without_layers():
+    backbone = models.BertBackbone(40, **{**SIZES, "num_layers": 0})
+    x = {"token_ids": ROWS}
+    whole = as_numpy(backbone(x)["sequence_output"])
+    outputs = backbone(x, positions=np.array([[3, 1], [0, 5]], "int32"))
+    expected = np.stack([whole[0, [3, 1]], whole[1, [0, 5]]])
+    np.testing.assert_allclose(as_numpy(outputs["sequence_output"]), expected)
+
+
+def test_a_longformer_has_the_convolution():
+    keras.utils.set_random_seed(0)
+    old = models.EncoderBackbone(40, **SIZES, convolution=3, max_sequence_length=16)
+    new = models.make_longformer(old, 40, attention_window=32)
+    ids = ROWS[:, :8]
+    found = states(new, token_ids=ids)
+    np.testing.assert_allclose(found, states(old, token_ids=ids), atol=1e-5)
 
 
 @pytest.mark.slow
@@ -335,6 +393,19 @@ def test_a_causal_model_with_windows_writes_as_it_reads():
         cache = out["cache"]
         found.append(as_numpy(out["sequence_output"]))
     np.testing.assert_allclose(np.concatenate(found, 1), expected, atol=1e-5)
+    heads = np.zeros((2, 2), "float32")
+    empty, row = backbone.empty_cache(2, 20), {"token_ids": ids}
+    closed = backbone(row, cache=empty, head_mask=heads)["sequence_output"]
+    whole = backbone(row, head_mask=heads)["sequence_output"]
+    np.testing.assert_allclose(as_numpy(closed), as_numpy(whole), atol=1e-5)
+    for name, value in {"positions": [[0], [1]], "return_attention": True}.items():
+        with pytest.raises(ValueError, match=f"`{name}` must be left out with a"):
+            backbone(row, cache=empty, **{name: value})
+    with pytest.raises(ValueError, match="`sequence_ids` must be left out with a"):
+        backbone({**row, "sequence_ids": ids}, cache=empty)
+    for index, keys in ((1, 20), (13, 40), (-1, 20)):
+        with pytest.raises(ValueError, match=f"leave room .*of {keys} keys.*: {index}"):
+            backbone(row, cache=backbone.empty_cache(2, keys), cache_index=index)
     dilated = models.GPT2Backbone(
         40, **SIZES, attention_window=4, attention_dilation=2, max_sequence_length=32
     )

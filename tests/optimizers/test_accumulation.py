@@ -127,6 +127,9 @@ RATE = {"learning_rate": 1e-2, "total_steps": 4, "warmup_steps": 0}
 MAKERS = {
     "adamw": lambda **kwargs: pretraining_optimizer(**RATE, **kwargs),
     "lamb": lambda **kwargs: pretraining_optimizer(**RATE, optimizer="lamb", **kwargs),
+    "stable": lambda **kwargs: pretraining_optimizer(
+        **RATE, optimizer="stable_adamw", **kwargs
+    ),
     "bert": lambda **kwargs: pretraining_optimizer(
         **RATE, bias_correction=False, **kwargs
     ),

@@ -3,7 +3,9 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_bertfam import optimizers
 from keras_bertfam.optimizers import WarmupPolynomialDecay
+from tests import tiny_masked_lm as tiny
 
 
 def rates(schedule, steps):
@@ -99,3 +101,12 @@ def test_config_round_trip():
     assert (
         WarmupPolynomialDecay.from_config(unresolved.get_config()).total_steps is None
     )
+
+
+@pytest.mark.parametrize("make", ["pretraining", "fine_tuning"])
+def test_a_schedule_of_keras_with_accumulation_is_warned_of(make):
+    rate = keras.optimizers.schedules.PolynomialDecay(0.1, 10)
+    model = [tiny.make_model()] if make == "fine_tuning" else []
+    given = getattr(optimizers, f"{make}_optimizer")
+    with pytest.warns(UserWarning, match="counts batches, not updates.*takes 4"):
+        given(*model, learning_rate=rate, gradient_accumulation_steps=4)

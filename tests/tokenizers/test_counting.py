@@ -23,6 +23,15 @@ def test_extend_vocabulary():
     assert longer.get_vocabulary() == [*before, "cats", "sitting"]
     assert longer.lowercase
     assert [int(k) for k in longer("Cats mat")][0] == len(before)
+    # As the tokenizer cleans texts: here it keeps accents.
+    step = {"type": "BertNormalizer", "lowercase": True, "strip_accents": False}
+    step |= {"clean_text": True, "handle_chinese_chars": True}
+    kept = BertTokenizer(
+        before, normalizer=[step], pre_tokenizer=[{"type": "BertPreTokenizer"}]
+    )
+    books = tf.data.Dataset.from_tensor_slices(["Bücher", "die Bücher"])
+    found = extend_vocabulary(kept, books, 10)
+    assert found.get_vocabulary() == [*before, "bücher"]
     shorter = extend_vocabulary(tokenizer, corpus, 1)
     assert shorter.get_vocabulary() == [*before, "cats"]
     # In all scripts; each Chinese character is a word.

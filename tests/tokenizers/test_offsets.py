@@ -118,6 +118,13 @@ def test_sentence_piece_after_clean_up(sentence_piece, lowercase):
     assert "``" in "".join(found[3])
 
 
+def test_invisible_characters_before_a_space_belong_to_no_word(sentence_piece):
+    tokenizer = XLNetTokenizer(sentence_piece)
+    texts = ["the\u200b mat", "the \u200cmat", "\u200b \ufeff the"]
+    found = ["".join(row) for row in pieces(tokenizer, texts)[1]]
+    assert found == ["themat", "the\u200cmat", "the"]
+
+
 def test_sentence_piece_without_clean_up(sentence_piece):
     tokenizer = keras_hub.tokenizers.SentencePieceTokenizer(sentence_piece)
     assert "".join(pieces(tokenizer, ["the mat it"])[1][0]) == "themat" + "it"

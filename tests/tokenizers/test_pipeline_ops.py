@@ -125,6 +125,13 @@ def test_word_starts_by_kind():
     roberta = RobertaTokenizer(numbered(tokens), ["Ġ a"])
     special = [True, True, True, False, True]  # <unk> isn't, in KerasHub
     assert word_start_table(roberta) == [*special, True, False, True, False, False]
+    # White space begins the word behind it.
+    tokens = [*SPECIALS_OF_ROBERTA, "a", "Ġa", "  ", "Ċ", "ĠĠ", "Ġ"]
+    assert word_start_table(RobertaTokenizer(numbered(tokens), ["Ġ a", "Ġ Ġ"])) == [
+        *special,
+        False,
+        *[True] * 5,
+    ]
     words = BertTokenizer([*SPECIALS, "Ġ", "▁", "a", "##a"])
     assert word_start_table(words) == [True] * 8 + [False]
     with pytest.raises(ValueError, match="words by `Ġ`, for whole words. Rec"):

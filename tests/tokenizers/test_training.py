@@ -1,5 +1,6 @@
 import functools
 import os
+import re
 import subprocess
 import sys
 
@@ -15,6 +16,8 @@ from keras_bertfam.layers import (
     train_word_piece,
 )
 from keras_bertfam.models import BertBackbone
+from keras_bertfam.presets.tokenizer_formats.tokenizer_files import export_tokenizer
+from keras_bertfam.presets.tokenizer_presets import load_given_tokenizer
 from keras_bertfam.tasks import (
     MaskedLM,
     MaskedLMPreprocessor,
@@ -23,6 +26,7 @@ from keras_bertfam.tasks import (
     SpanBoundaryLMPreprocessor,
 )
 from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer, tokenize
+from keras_bertfam.tokenizers.training import BYTE_PAIR, WORD_PIECE
 from keras_bertfam.tokenizers.word_piece import SPECIAL_TOKENS
 from tests.checkout import ROOT
 
@@ -306,3 +310,70 @@ def test_prefix_space():
         tokenizer = train_byte_pair(dataset(["The"] * 9), 300, add_prefix_space=prefix)
         assert first in tokenizer.get_vocabulary()
         assert tokenizer.add_prefix_space is prefix
+
+
+LOWER = [{"type": "Lowercase"}]
+
+
+def ids_of(tokenizer, texts):
+    return encode(tokenizer, texts).to_list()
+
+
+def test_documents_are_prepared_as_the_tokenizer_prepares_texts():
+    books = dataset(["Die Bücher sind schön, die Bücher sind's"] * 2)
+    settings = {"normalizer": LOWER, "pre_tokenizer": [{"type": "WhitespaceSplit"}]}
+    tokenizer = train_word_piece(books, 60, **settings)
+    assert {"bücher", "schön,", "sind's"} <= {*tokenizer.get_vocabulary()}
+    assert ids_of(tokenizer, ["DIE BÜCHER"]) == ids_of(tokenizer, ["die bücher"])
+    assert len(ids_of(tokenizer, ["die bücher sind schön,"])[0]) == 4
+
+
+@pytest.mark.parametrize("family", ["roberta", "gpt2", "modernbert", "deberta"])
+def test_byte_pairs_are_learnt_from_what_is_merged(family):
+    digits = [{"type": "Digits", "individual_digits": True}]
+    texts = dataset(["HELLO 12345 cafe\u0301", "HELLO 12345 cafe\u0301"])
+    tokenizer = train_byte_pair(
+        texts, 290, family=family, normalizer=LOWER, pre_tokenizer=digits
+    )
+    assert not re.search(r"\d|[A-Z]", " ".join(tokenizer.merges).replace("Ã", ""))
+    assert len(ids_of(tokenizer, ["hello"])[0]) == 1
+    # ModernBERT composes letters and accents.
+    joined = "Ã ©" in tokenizer.merges
+    assert joined == (family == "modernbert")
+
+
+EXPORTED = {
+    "roberta": {"add_prefix_space": True},
+    "bart": {},
+    "gpt2": {"add_prefix_space": True},
+    "deberta": {"ignore_merges": True},
+    "modernbert": {"pre_tokenizer": [{"type": "Digits", "individual_digits": True}]},
+    "bert": {"max_input_chars_per_word": 4, "special_tokens_in_strings": True},
+    "mpnet": {"special_tokens_in_strings": True},
+    "albert": {"split_number_commas": False},
+    "xlnet": {"split_number_commas": False},
+}
+
+
+@pytest.mark.parametrize("family", EXPORTED)
+def test_settings_go_into_exported_files_and_back(family, tmp_path):
+    """`transformers` and this library read what was written."""
+    texts = ["In 1980, a cat sat", "the cat sat on 1980, mats", "abcdefg abcdefg"] * 3
+    settings = EXPORTED[family]
+    if family in WORD_PIECE:
+        made = train_word_piece(dataset(texts), 80, family=family, **settings)
+    elif family in BYTE_PAIR:
+        made = train_byte_pair(dataset(texts), 320, family=family, **settings)
+    else:
+        made = train_sentence_piece(dataset(texts), 40, family=family, **settings)
+    export_tokenizer(made, tmp_path)
+    mask = getattr(made, "mask_token", None)
+    asked = [*texts[:3], "in 1980, abcdefgh"]
+    if mask and family in (*WORD_PIECE, *BYTE_PAIR):
+        asked += [f"a {mask} sat", f"{mask} cat", f"a{mask}."]
+    expected = ids_of(made, asked)
+    again = load_given_tokenizer(tmp_path, family)
+    assert ids_of(again, asked) == expected
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs(asked, add_special_tokens=False)["input_ids"] == expected

@@ -10,7 +10,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bertfam.analysis.word_states import WordRows, reads_rows, tokenizer_of
+from keras_bertfam.analysis.word_states import (
+    WordRows,
+    backbone_of,
+    reads_rows,
+    tokenizer_of,
+)
 from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.keras_quirks.without_gradients import without_gradients
 from keras_bertfam.layers.attention.cross_attention import CrossAttention
@@ -81,7 +86,7 @@ def text_attentions(
     Raises:
         ValueError: see `attention_view`.
     """
-    backbone: Any = getattr(model, "backbone", model)
+    backbone: Any = backbone_of(model)
     layers = _attention_layers(backbone)
     if not layers:
         raise ValueError(
@@ -129,7 +134,7 @@ def model_inputs(
     Raises:
         ValueError: see `attention_view`.
     """
-    backbone = getattr(model, "backbone", model)
+    backbone = backbone_of(model)
     given = getattr(model, "preprocessor", None)
     tokenizer, texts = tokenizer_of(model, tokenizer), checked_texts(texts)
     longest = getattr(backbone, "max_sequence_length", None) or sequence_length
@@ -302,7 +307,7 @@ class HeadRows:
         batch_size: int,
         whole: bool,
     ) -> None:
-        self._backbone: Any = getattr(model, "backbone", model)
+        self._backbone: Any = backbone_of(model)
         if not has_heads(self._backbone):
             raise ValueError(
                 "`model` must be an encoder or decoder that has a head left. Received: "
@@ -355,8 +360,10 @@ class HeadRows:
 
 def has_heads(model: Model) -> bool:
     """Tell whether a model's backbone reads rows of tokens and has a head left."""
-    backbone = getattr(model, "backbone", model)
-    return reads_rows(backbone) and bool(heads_left(backbone).any())
+    backbone = backbone_of(model)
+    # ELMo has layers without heads.
+    is_read = reads_rows(backbone) and hasattr(backbone, "num_heads")
+    return is_read and bool(heads_left(backbone).any())
 
 
 def heads_left(backbone: Any) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.analysis.gradients import gradient_of
+from keras_bertfam.analysis.word_states import backbone_of
 from keras_bertfam.arguments import check_one_of, checked
 from keras_bertfam.keras_quirks.without_gradients import without_gradients
 from keras_bertfam.layers.attention.stack_heads import StackHeads
@@ -36,7 +37,7 @@ def head_importance(
 
     Args:
         model: a compiled task of this library whose backbone is a single stack of
-            layers: of any family except BART and T5.
+            layers: of any family except BART, T5 and ELMo.
         data: for a task with a preprocessor, a tuple of the data of `fit()`: `(x, y)`
             or `(x, y, sample_weight)`. Or batches, such as a `tf.data.Dataset`. Each
             row counts as an example, so rows shouldn't be packed.
@@ -100,12 +101,13 @@ def trunk_of(model: Model) -> StackHeads:
     Raises:
         ValueError: for a model with more than one stack.
     """
-    backbone = getattr(model, "backbone", model)
+    backbone = backbone_of(model)
     stack = getattr(backbone, "encoder", None)
     if not isinstance(stack, StackHeads):
         raise ValueError(
-            "`model` must have one stack of layers, as all families except BART and "
-            f"T5 have. Received: {type(model).__name__} of {type(backbone).__name__}."
+            "`model` must have one stack of layers, as all families except BART, T5 "
+            f"and ELMo have. Received: {type(model).__name__} of "
+            f"{type(backbone).__name__}."
         )
     return stack
 

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_bertfam.analysis.heads.importance import labelled_batches, score, trunk_of
 from keras_bertfam.analysis.plots import new_figure, written
+from keras_bertfam.analysis.word_states import backbone_of
 from keras_bertfam.arguments import checked
 from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.layers.attention.stack_heads import NoAttention
@@ -128,7 +129,12 @@ def _layers(stack):
 def _remade(model, **arguments):
     """Copy a model with other arguments for its backbone's heads."""
     _check_plain(model)
-    backbone = getattr(model, "backbone", model)
+    backbone = backbone_of(model)
+    if missing := arguments.keys() - {*backbone.argument_names}:
+        raise ValueError(
+            f"`model` must be of a family with `{min(missing)}`. Received: "
+            f"{type(backbone).__name__}."
+        )
     with skip_initialization():
         new = type(backbone).from_config({**backbone.get_config(), **arguments})
     if model is not backbone:

@@ -244,22 +244,33 @@ def _beside(tokens, sequence_ids, own, step, shape):
     return ops.logical_and(seen, ops.equal(ops.expand_dims(own, 3), ids))
 
 
-def tokens_at(positions: Tensor, length: int | Tensor) -> dict[str, Tensor]:
+def tokens_at(
+    positions: Tensor, length: int | Tensor, padding_mask: Tensor | None = None
+) -> dict[str, Tensor]:
     """Describe global tokens that are given by their positions.
 
     Args:
-        positions: int tensor `(batch, count)`; -1 for an empty slot.
+        positions: int tensor `(batch, count)`; -1 for an empty slot. A position of
+            padding, or one that the row has already, leaves its slot empty.
         length: int, the number of tokens of a row.
+        padding_mask: bool tensor `(batch, length)`, or `None`.
 
     Returns:
         Dict of four tensors. Of shape `(batch, count)`: `positions`, int, and `valid`,
         bool and false for an empty slot. Of shape `(batch, length)`: `here`, bool,
         which tokens are global; and `slots`, int, the slot of each of these.
     """
-    # Example: positions 0, 3, -1 in rows of five tokens: `positions` 0 3 0, `valid`
+    # Example: positions 0, 3, 3 in rows of five tokens: `positions` 0 3 0, `valid`
     # 1 1 0, `here` 1 0 0 1 0 and `slots` 0 0 0 1 0.
     positions = ops.cast(positions, "int32")
-    valid = positions >= 0
+    count = ops.shape(positions)[1]
+    twice = ops.equal(ops.expand_dims(positions, 2), ops.expand_dims(positions, 1))
+    twice = ops.any(ops.logical_and(twice, ops.tri(count, k=-1) > 0), axis=2)
+    valid = ops.logical_and(positions >= 0, ops.logical_not(twice))
+    if padding_mask is not None:
+        there = ops.take_along_axis(padding_mask, ops.maximum(positions, 0), axis=1)
+        valid = ops.logical_and(valid, there)
+    positions = ops.where(valid, positions, -1)
     places = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
     equal = ops.equal(ops.expand_dims(positions, 1), ops.expand_dims(places, -1))
     return {

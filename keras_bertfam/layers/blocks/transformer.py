@@ -364,6 +364,8 @@ class TransformerStack(StackHeads, keras.layers.Layer):
                 caches.append(more.pop())
             scores += more
             states.append(x)
+        if not self.num_layers and positions is not None:
+            x = take_positions(x, positions)
         if self.final_norm is not None:
             x = ops.cast(self.final_norm(x), self.compute_dtype)
         x = states[-1] = self.dropout(x, training=training)

@@ -148,7 +148,7 @@ def _copy(old, new):
     """Copy all weights; the table of positions is repeated."""
     shared = ("token_embedding", "norm", "projection")
     pairs = [(getattr(old.embeddings, n), getattr(new.embeddings, n)) for n in shared]
-    for name in ("final_norm", "gates"):
+    for name in ("final_norm", "gates", "convolution"):
         pairs.append((getattr(old.encoder, name), getattr(new.encoder, name)))
     pairs.append((old.pooler, new.pooler))
     for kind in ("attention_layers", "feedforward_layers"):

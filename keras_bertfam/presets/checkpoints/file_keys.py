@@ -313,7 +313,8 @@ TOKENIZER_CONFIG = Keys(
     "tokenizer_config.json",
     used="""
         tokenizer_class do_lower_case strip_accents tokenize_chinese_chars keep_accents
-        add_prefix_space extra_ids special_tokens_in_strings model_max_length
+        add_prefix_space extra_ids special_tokens_in_strings split_number_commas
+        model_max_length
         added_tokens_decoder additional_special_tokens extra_special_tokens
         bos_token eos_token sep_token cls_token mask_token""",
     only={

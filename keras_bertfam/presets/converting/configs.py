@@ -276,6 +276,11 @@ def to_theirs(family: str, backbone: Model) -> dict[str, Any]:
         else:
             theirs[key] = _reader(ours, key)[1](arguments[ours])
     if _counts_offset(table):
+        if not arguments["position_offset"]:
+            raise ValueError(
+                "`position_offset` must be at least 1 for a model of `transformers` "
+                f"of the family {family!r}. Received: 0."
+            )
         theirs["max_position_embeddings"] += arguments["position_offset"]
     if table.forms is not None:
         theirs = table.forms[1](theirs)

@@ -66,6 +66,16 @@ _EXPORTS = {
 }
 _BY_JSON = ("ModernBertTokenizer", "EuroBertTokenizer", "GemmaTokenizer")
 _JSON = "tokenizer.json"
+# Settings that only a `tokenizer.json` can have, and what they mostly are.
+_IN_JSON_ONLY: Config = {
+    "normalizer": None,
+    "pre_tokenizer": None,
+    "ignore_merges": False,
+}
+_IN_JSON_ONLY |= {"max_input_chars_per_word": 200}
+# Settings of a `tokenizer_config.json`; `transformers` has no name for the last two.
+_FLAGS: Config = {"add_prefix_space": False, "special_tokens_in_strings": False}
+_FLAGS |= {"split_number_commas": True}
 _THEIR_NAMES = {"GPTTokenizer": "OpenAIGPTTokenizer"}
 
 
@@ -161,13 +171,13 @@ def _word_piece(source, added, path):
         accents,
         _flag(config, "tokenize_chinese_chars", True),
     )
-    if _flag(config, "special_tokens_in_strings", False):
-        given["special_tokens_in_strings"] = True
     return _word_piece_tokenizer(source, vocabulary, added, given)
 
 
 def _word_piece_tokenizer(source, vocabulary, added, given):
     cls = _word_piece_class(source)
+    if _flag(source.tokenizer_config, "special_tokens_in_strings", False):
+        given["special_tokens_in_strings"] = True
     # Texts with the strings of special tokens don't get their ids by default.
     new = new_tokens(added, cls.required_tokens)
     return cls(vocabulary, added_tokens=new, **given)
@@ -270,6 +280,8 @@ def _sentence_piece_tokenizer(source, added, proto, stated=None):
                 f"keep_accents={given.get('keep_accents')}."
             )
         given = {}
+    if "lowercase" in arguments and "split_number_commas" in config:
+        given["split_number_commas"] = _flag(config, "split_number_commas", None)
     if "sentinels" in arguments and "extra_ids" in config:
         given["sentinels"] = int(config["extra_ids"])
     # The model finds its own pieces in texts.
@@ -398,22 +410,25 @@ def export_tokenizer(
             f"`transformers` has no {type(tokenizer).__name__}. Expected one of "
             f"{', '.join((*_EXPORTS, *_BY_JSON))}."
         )
-    own_steps = getattr(tokenizer, "normalizer", None) or getattr(
-        tokenizer, "pre_tokenizer", None
-    )
-    if name in _BY_JSON or own_steps:
+    settings = tokenizer.get_config()
+    config: Config = _unusual(settings, _FLAGS)
+    if name in _BY_JSON or _unusual(settings, _IN_JSON_ONLY):
         content, found = tokenizer_json(tokenizer, _layout(tokenizer))
         _write_json(folder, "tokenizer.json", content)
-        return _export_config(tokenizer, folder, found, longest)
+        return _export_config(tokenizer, folder, {**found, **config}, longest)
     with tempfile.TemporaryDirectory() as assets:
         tokenizer.save_assets(assets)
         for ours, theirs in _EXPORTS[name].items():
             shutil.copy(os.path.join(assets, ours), os.path.join(folder, theirs))
-    config: Config = {"tokenizer_class": _THEIR_NAMES.get(name, name)}
-    settings = tokenizer.get_config()
+    config["tokenizer_class"] = _THEIR_NAMES.get(name, name)
     for ours, theirs in (("lowercase", "do_lower_case"), ("keep_accents",) * 2):
         if ours in settings:
             config[theirs] = settings[ours]
+    if _EXPORTS[name] is _BYTE_PAIR and getattr(tokenizer, "mask_token", None):
+        # Otherwise the space before a mask would be a token.
+        flags: Config = {"lstrip": True, "rstrip": False, "single_word": False}
+        flags |= {"normalized": False, "special": True, "__type": "AddedToken"}
+        config["mask_token"] = {"content": tokenizer.mask_token, **flags}
     if name == "T5Tokenizer":
         config["extra_ids"] = 0  # the SentencePiece model has the sentinels
     if hasattr(tokenizer, "proto_in_own_order"):
@@ -424,6 +439,15 @@ def export_tokenizer(
     if hasattr(tokenizer, "clean_steps"):
         config |= _export_pieces(tokenizer, folder)
     return _export_config(tokenizer, folder, config, longest)
+
+
+def _unusual(settings, usual):
+    """Give the settings that differ from the usual ones; some may be absent."""
+    return {
+        key: settings[key]
+        for key, value in usual.items()
+        if settings.get(key, value) != value
+    }
 
 
 def _export_config(tokenizer, folder, config, longest):

@@ -135,7 +135,9 @@ class DependencyParserPreprocessor(WordsPreprocessor):
         counts = [*map(len, y)]
         rows = [row for row, count in enumerate(counts) for _ in range(count)]
         sizes = tf.constant([counts[row] for row in rows], tf.int32)
-        self._numbers(pairs, sizes, rows)
+        heads, relations = self._numbers(pairs, sizes, rows)
+        places = [place for count in counts for place in range(1, count + 1)]
+        self._check_own(heads, relations, tf.constant(places or [0]), rows)
         filled = tf.RaggedTensor.from_row_lengths(pairs, counts).to_tensor()
         filled = filled if len(rows) else tf.zeros([len(y), 1, 2], pairs.dtype)
         return filled if nested else filled[0]
@@ -171,6 +173,12 @@ class DependencyParserPreprocessor(WordsPreprocessor):
         blank = tf.fill(tf.shape(heads), NO_LABEL)
         return heads, tf.tensor_scatter_nd_update(blank, at, numbers)
 
+    def _check_own(self, heads, relations, places, rows=None):
+        """Check that no word is its own head, and return the heads."""
+        fits = tf.not_equal(heads, places) | tf.equal(relations, NO_LABEL)
+        what = "heads that are other words"
+        return check_values(heads, heads, fits, what, rows=rows)
+
     @as_written
     def from_dataset(self, data: TFDataset) -> TFDataset:
         rank = data.element_spec[0].shape.rank
@@ -191,13 +199,7 @@ class DependencyParserPreprocessor(WordsPreprocessor):
         row_of = ragged.row_ids(pairs)
         sizes = tf.cast(tf.gather(pairs.row_lengths(), row_of), tf.int32)
         heads, relations = self._numbers(pairs.values, sizes)
-        own = tf.equal(heads, 1 + _places(pairs))
-        heads = check_values(
-            heads,
-            heads,
-            ~own | tf.equal(relations, NO_LABEL),
-            "heads that are other words",
-        )
+        heads = self._check_own(heads, relations, 1 + _places(pairs))
         if sample_weight.shape.rank == 2:
             weights = of_words(sample_weight, given, "sample_weight").values
         else:

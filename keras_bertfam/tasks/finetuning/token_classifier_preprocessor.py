@@ -97,7 +97,13 @@ class TokenClassifierPreprocessor(WordsPreprocessor):
         if isinstance(y, tf.RaggedTensor):
             y = y.to_list()
         if not isinstance(y, (list, tuple)) or not isinstance(x, (list, tuple)):
-            return _in_shape_of(self.as_tensors(x), as_label_tensor(y))
+            words = self.as_tensors(x)
+            labels = _in_shape_of(words, as_label_tensor(y))
+            if tf.executing_eagerly():
+                given = have_labels(labels) & tf.not_equal(words, "")
+                given = ragged.keep(labels, given)
+                class_numbers(given, self.num_classes, self.label_names)
+            return labels
         nested = not all(isinstance(word, str) for word in x)
         x, y = (x, y) if nested else ([x], [y])
         check_by_word(x, y)

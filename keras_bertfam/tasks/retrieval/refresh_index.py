@@ -108,6 +108,7 @@ class RefreshIndex(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._step = None
+        self._stop()  # what a `fit()` that failed has left
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if self._step is None:  # callbacks that resume a run have done so by now
@@ -138,6 +139,10 @@ class RefreshIndex(keras.callbacks.Callback):
             logs["index_staleness"] = self._stale / self._seen
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        self._stop()
+
+    def _stop(self):
+        """Leave off an index that is being made."""
         if self._process is not None:
             self._process.kill()
             self._ended()

@@ -18,6 +18,7 @@ from keras_bertfam.models import (
     make_generator,
 )
 from keras_bertfam.tasks import TextClassifier, TextClassifierPreprocessor
+from tests import tiny_families
 from tests import tiny_fine_tuning as tiny
 
 SIZES = {
@@ -240,6 +241,13 @@ def test_students_and_generators_of_pruned_models():
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize("change", [prune_heads, add_head_gates])
+def test_families_whose_heads_stay_are_refused_by_name(change):
+    arguments = [{0: [1]}] if change is prune_heads else []
+    with pytest.raises(ValueError, match="must be of a family with `.*TransformerXL"):
+        change(tiny_families.backbone_of("TransformerXL"), *arguments)
+
+
 def test_models_that_cannot_be_pruned_are_refused(tmp_path):
     backbone = EncoderBackbone(**SIZES)
     with pytest.raises(ValueError, match="has no model of the family.*pruned_heads"):
@@ -249,7 +257,7 @@ def test_models_that_cannot_be_pruned_are_refused(tmp_path):
         add_head_gates(gated)
     with pytest.raises(ValueError, match="has no model of the family.*head_gates"):
         gated.export_to_transformers(tmp_path / "theirs")
-    with pytest.raises(ValueError, match="families except BART and T5"):
+    with pytest.raises(ValueError, match="families except BART, T5 and ELMo"):
         prune_heads(EncoderDecoderBackbone(9, 1, 2, 8, 8), {0: [1]})
     with pytest.raises(ValueError, match="and `share` from 0 to 1"):
         least_important(np.ones((2, 2)), 1.5)

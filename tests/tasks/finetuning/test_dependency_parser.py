@@ -182,7 +182,7 @@ def test_lists_tensors_and_datasets_give_the_same():
         ([[(0, "root")]], "Received: 1 labels for the 2 words of row 0"),
         ([[(0, "root"), 3]], r"`\(head, relation\)` for each word.*row 0: 3"),
         ([[(0, "root"), (3, "obj")]], "number of a word of their sentence.*3.*row 0"),
-        ([[(0, "root"), (2, "obj")]], "heads that are other words"),
+        ([[(0, "root"), (2, "obj")]], "heads that are other words.*in row 0"),
         ([[(0, "root"), (1, "what")]], "of label_names.*what"),
         ([[(0, "root"), (1.5, "obj")]], "numbers of words, or 0.*row 0: 1.5"),
         ([[(0, "root"), (-1, "obj")]], "number of a word of their sentence.*-1"),

@@ -14,6 +14,9 @@ from keras_bertfam.types import Config
 class Phase:
     """A phase of pre-training. Arguments left out are those of the phase before.
 
+    There is one exception: a phase with another objective masks as that objective does
+    by default, unless its `preprocessor_arguments` say otherwise.
+
     The phase continues the schedule of the phase before if it sets neither the learning
     rate nor the optimizer, and has the same objective and backbone arguments. One
     schedule then spans both phases. Otherwise the phase gets an optimizer and a
