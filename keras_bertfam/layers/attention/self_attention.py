@@ -143,9 +143,6 @@ class MultiHeadAttention(keras.layers.Layer):
         dropout = self.dropout if drops else None
         return Asked(*parts, self.scale, mask, bias, dropout=dropout, **more)
 
-    def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
-        return input_shape
-
     def get_config(self) -> Config:
         return {
             **super().get_config(),

@@ -73,9 +73,6 @@ class NoAttention(keras.layers.Layer):
             more.append(cache)
         return (output, *more) if more else output
 
-    def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
-        return input_shape
-
     def get_config(self) -> Config:
         return {**super().get_config(), "use_bias": self.use_bias}
 

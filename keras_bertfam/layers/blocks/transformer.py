@@ -413,9 +413,6 @@ class TransformerStack(StackHeads, keras.layers.Layer):
             x = layer(x, context=context, cross_mask=cross_mask, training=training)
         return feedforward(x, training=training), *more
 
-    def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
-        return input_shape
-
     def get_config(self) -> Config:
         return {
             **super().get_config(),

@@ -192,3 +192,21 @@ def test_what_two_stacks_share():
         layers.TransformerStack(TransformerConfig(*sizes), shared=stack)
     with pytest.raises(ValueError, match="`convolution` must be 0 with `causal`"):
         TransformerConfig(*sizes, causal=True, convolution=3)
+
+
+def test_symbolic_shapes_are_those_of_the_call():
+    """With positions, scores and states, as functional models ask for them."""
+    x, positions = keras.Input((5, 8)), keras.Input((2,), dtype="int32")
+    attention = layers.SelfAttention(num_heads=2, head_dim=4)
+    assert attention(x, positions=positions).shape == (None, 2, 8)
+    output, scores = attention(x, return_scores=True)
+    assert (output.shape, scores.shape) == ((None, 5, 8), (None, 2, 5, 5))
+    stack = layers.TransformerStack(config_of())
+    model = keras.Model([x, positions], stack(x, positions=positions))
+    assert model.output_shape == (None, 2, 8)
+    output = model([ops.ones((3, 5, 8)), ops.zeros((3, 2), "int32")])
+    assert output.shape == (3, 2, 8)
+    asked = {"return_hidden_states": True, "return_scores": True}
+    _, states, scores = stack(x, **asked)
+    assert [s.shape for s in states] == [(None, 5, 8)] * 3
+    assert [s.shape for s in scores] == [(None, 2, 5, 5)] * 2
