@@ -373,15 +373,16 @@ class EncoderBackbone(TokenBackbone):
         given = [n for n, x in others.items() if x is not None and x is not False]
         if given:
             raise ValueError(f"`{given[0]}` must be left out with a `cache`.")
-        if isinstance(cache_index, numbers.Integral):
-            end = cache_index + inputs["token_ids"].shape[1]
+        count = inputs["token_ids"].shape[1]
+        if isinstance(cache_index, numbers.Integral) and isinstance(count, int):
+            end = cache_index + count
             keys = (cache and cache[0][0].shape[1]) or end
             if cache_index < 0 or end > min(keys, self.max_sequence_length or end):
                 raise ValueError(
                     "`cache_index` must leave room for the new tokens in a cache of "
                     f"{keys} keys, and in max_sequence_length="
                     f"{self.max_sequence_length}. Received: {cache_index}, and "
-                    f"{end - cache_index} tokens."
+                    f"{count} tokens."
                 )
 
     def _go_on(self, inputs, cache, cache_index, training, **arguments):

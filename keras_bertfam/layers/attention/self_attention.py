@@ -143,6 +143,13 @@ class MultiHeadAttention(keras.layers.Layer):
         dropout = self.dropout if drops else None
         return Asked(*parts, self.scale, mask, bias, dropout=dropout, **more)
 
+    def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
+        return input_shape
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        # Not by the shape: positions, states and scores change what a call returns.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
     def get_config(self) -> Config:
         return {
             **super().get_config(),

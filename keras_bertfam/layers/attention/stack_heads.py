@@ -73,6 +73,13 @@ class NoAttention(keras.layers.Layer):
             more.append(cache)
         return (output, *more) if more else output
 
+    def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
+        return input_shape
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        # Not by the shape: positions, states and scores change what a call returns.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
     def get_config(self) -> Config:
         return {**super().get_config(), "use_bias": self.use_bias}
 

@@ -413,6 +413,13 @@ class TransformerStack(StackHeads, keras.layers.Layer):
             x = layer(x, context=context, cross_mask=cross_mask, training=training)
         return feedforward(x, training=training), *more
 
+    def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
+        return input_shape
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        # Not by the shape: positions, states and scores change what a call returns.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
     def get_config(self) -> Config:
         return {
             **super().get_config(),
