@@ -81,7 +81,11 @@ def tokenizer_json(
         _byte_level() if is_pairs else decoder,
         model,
     )
-    return content, _config(roles, vocabulary)
+    return content, _config(roles, vocabulary, *_segments(layout))
+
+
+def _segments(layout):
+    return ["token_type_ids"] if layout in _WITH_SEGMENTS else []
 
 
 def _content(added, normalizer, pre_tokenizer, post_processor, decoder, model):
@@ -186,8 +190,7 @@ def _pieces_json(tokenizer, layout):
         {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
         pipeline,
     )
-    segments = ["token_type_ids"] if layout in _WITH_SEGMENTS else []
-    config = _config(roles, vocabulary, *segments)
+    config = _config(roles, vocabulary, *_segments(layout))
     return content, {**config, "padding_side": "left" if layout == "xlnet" else "right"}
 
 
