@@ -114,8 +114,7 @@ def test_a_run_that_is_told_to_end_backs_up_first(whole, tmp_path):
     told = subprocess.run(command, cwd=ROOT, timeout=400, capture_output=True)
     said = told.stderr.decode()
     assert told.returncode == 143, said[-2000:]
-    # The signal came after the callback had been asked: one step more is done.
-    assert "SIGTERM: stopped at epoch 2, step 5. The backup in" in said
+    assert "SIGTERM: stopped at epoch 2, step 4. The backup in" in said
     resumed = run(tmp_path / "backup")
     assert min(resumed.losses) == (1, 0) and sorted(resumed.epochs) == [1, 2]
     for step in [(1, 5), (1, 6), (2, 0), (2, 6)]:
@@ -193,7 +192,7 @@ def test_a_run_that_goes_on_says_where(tmp_path, capsys):
         )
 
     with pytest.raises(Interrupt):
-        fit(At(1, 1, interrupt))
+        fit(At(1, 2, interrupt))  # before a backup of this step would be made
     capsys.readouterr()
     slow = At(1, 2, lambda: time.sleep(1))
     fit(slow)
