@@ -68,9 +68,8 @@ def tokenizer_json(
             "unk_token": "[UNK]",
             "continuing_subword_prefix": "##",
             "max_input_chars_per_word": tokenizer.max_input_chars_per_word,
-            "vocab": {
-                k: n for k, n in vocabulary.items() if k not in given or k in own
-            },
+            # An added token keeps its id only if the vocabulary that has it has it here.
+            "vocab": {k: vocabulary[k] for k in tokenizer.model_vocabulary()},
         }
     decoder = {"type": "WordPiece", "prefix": "##", "cleanup": True}
     content = _content(
