@@ -36,7 +36,7 @@ from keras_bertfam.tokenizers.sentence_piece import (
     NormalizedSentencePiece,
     XLNetTokenizer,
 )
-from keras_bertfam.tokenizers.steps import Step, split_by
+from keras_bertfam.tokenizers.steps import Step, clean_texts, split_by
 from keras_bertfam.tokenizers.t5 import T5Tokenizer, sentinel
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.tokenizers.training_texts import (
@@ -211,6 +211,8 @@ def train_word_piece(
         split = lambda texts: split_by(texts, made.pre_tokenizer)[0]  # noqa: E731
 
     def clean(texts):
+        if made.normalizer is None:  # as BERT, zero bytes included
+            return clean_texts(to_utf8(texts), lowercase)
         return made.clean_texts(to_utf8(texts))
 
     if isinstance(documents, Mapping):

@@ -68,7 +68,7 @@ def tokenizer_json(
             "unk_token": "[UNK]",
             "continuing_subword_prefix": "##",
             "max_input_chars_per_word": tokenizer.max_input_chars_per_word,
-            # An added token keeps its id only if the vocabulary that has it has it here.
+            # Added tokens that it has, too, or their ids would be others.
             "vocab": {k: vocabulary[k] for k in tokenizer.model_vocabulary()},
         }
     decoder = {"type": "WordPiece", "prefix": "##", "cleanup": True}
