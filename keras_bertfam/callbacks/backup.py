@@ -29,12 +29,13 @@ from keras_bertfam.types import Path
 class BackupAndResume(SetStreamPosition):
     """Makes a killed run continue with the same losses as a run that wasn't killed.
 
-    Every `save_freq` batches, every `minutes`, and at the end of each epoch, one file
-    gets everything that decides about the next step: model, optimizer, schedule, seeds
-    of the model, metrics, and the position in the data. The file is written aside and
-    then renamed, so that a kill at any moment leaves a whole file. `fit()` in a new
-    process continues from it, also within an epoch, and prints a line about it. Batches
-    that are done appear in the progress bar but aren't trained on again.
+    Every `save_freq` batches, every `minutes`, before a validation, and at the end of
+    each epoch, one file gets everything that decides about the next step: model,
+    optimizer, schedule, seeds of the model, metrics, and the position in the data. The
+    file is written aside and then renamed, so that a kill at any moment leaves a whole
+    file. `fit()` in a new process continues from it, also within an epoch, and prints a
+    line about it. Batches that are done appear in the progress bar but aren't trained
+    on again.
 
     Slurm and Kubernetes send SIGTERM some time before they kill a process. It ends
     `fit()` after the current step, with a backup and the exit code 143. With several

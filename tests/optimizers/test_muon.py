@@ -29,7 +29,7 @@ def updated(optimizer, variables, gradients):
 
 
 def by_singular_values(value):
-    """The polynomial's repetition, on the singular values alone."""
+    """Repeat the polynomial on the singular values alone."""
     left, found, right = np.linalg.svd(value, full_matrices=False)
     found = found / np.linalg.norm(found)
     for _ in range(5):

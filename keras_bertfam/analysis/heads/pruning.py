@@ -40,8 +40,8 @@ def prune_heads(model: Model, heads: Mapping[int, Iterable[int]]) -> Model:
     can't hold such a model.
 
     Args:
-        model: a backbone with a single stack of layers, of any family except BART and
-            T5, or a task with one.
+        model: a backbone with a single stack of layers, or a task with one; not of
+            BART, T5, ELMo, MPNet or Transformer-XL, nor with heads that share keys.
         heads: dict from numbers of layers to the heads to prune. Heads keep their
             numbers: in a model that is pruned already, they are those of the original
             model. Layers that share their attention, as in ALBERT, must lose the same

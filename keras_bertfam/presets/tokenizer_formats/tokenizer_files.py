@@ -71,8 +71,8 @@ _IN_JSON_ONLY: Config = {
     "normalizer": None,
     "pre_tokenizer": None,
     "ignore_merges": False,
+    "max_input_chars_per_word": 200,
 }
-_IN_JSON_ONLY |= {"max_input_chars_per_word": 200}
 # Settings of a `tokenizer_config.json`; `transformers` has no name for the last two.
 _FLAGS: Config = {"add_prefix_space": False, "special_tokens_in_strings": False}
 _FLAGS |= {"split_number_commas": True}

@@ -104,7 +104,9 @@ class DependencyParserPreprocessor(WordsPreprocessor):
                 given = tf.not_equal(words, "")
                 sizes = tf.reduce_sum(tf.cast(given, tf.int32), -1, keepdims=True)
                 sizes = ragged.keep(tf.broadcast_to(sizes, tf.shape(given)), given)
-                self._numbers(ragged.keep(labels, given), sizes)
+                heads, relations = self._numbers(ragged.keep(labels, given), sizes)
+                places = tf.cumsum(tf.cast(given, tf.int32), axis=-1)
+                self._check_own(heads, relations, ragged.keep(places, given))
             return labels
         nested = not all(isinstance(word, str) for word in x)
         x, y = (x, y) if nested else ([x], [y])

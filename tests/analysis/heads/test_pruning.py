@@ -248,6 +248,7 @@ def test_families_whose_heads_stay_are_refused_by_name(change):
         change(tiny_families.backbone_of("TransformerXL"), *arguments)
 
 
+@pytest.mark.any_backend
 def test_models_that_cannot_be_pruned_are_refused(tmp_path):
     backbone = EncoderBackbone(**SIZES)
     with pytest.raises(ValueError, match="has no model of the family.*pruned_heads"):
