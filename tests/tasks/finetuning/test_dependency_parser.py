@@ -188,11 +188,12 @@ def test_lists_tensors_and_datasets_give_the_same():
         ([[(0, "root"), (-1, "obj")]], "number of a word of their sentence.*-1"),
         ([[(0, "root"), (2**32 + 1, "obj")]], "number of a word of their sentence"),
         (np.zeros((1, 3, 2), int), r"the shape \(1, 2, 2\)"),
+        (np.array([[[0, 0], [2, 1]]]), "heads that are other words"),
     ],
 )
 def test_labels_that_can_not_be(y, message):
     made = make_preprocessor(label_names=NAMES)
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message):
+    with pytest.raises(ValueError, match=message):
         made([["a", "cat"]], y)
 
 
