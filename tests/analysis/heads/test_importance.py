@@ -113,7 +113,7 @@ def test_what_has_no_importance_is_refused(model):
             head_importance(*arguments)
     with pytest.raises(ValueError, match="without labels"):
         head_importance(model, [({"token_ids": np.ones((1, 3))},)])
-    with pytest.raises(ValueError, match="families except BART and T5.*EncoderDecoder"):
+    with pytest.raises(ValueError, match="except BART, T5 and ELMo.*EncoderDecoder"):
         head_importance(EncoderDecoderBackbone(9, 1, 2, 8, 8), DATA)
 
 

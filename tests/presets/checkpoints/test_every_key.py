@@ -25,6 +25,7 @@ from keras_bertfam.presets.checkpoints.source import LazyTensor
 from keras_bertfam.presets.tokenizer_formats import tokenizer_pipelines
 from keras_bertfam.presets.tokenizer_presets import load_given_tokenizer
 from tests import key_table
+from tests.tiny_sentence_piece import train_sentence_piece
 
 SHAPES = {
     "bert/embeddings/word_embeddings": [9, 8],
@@ -142,6 +143,16 @@ def tokenizer(file):
     return read
 
 
+def sentence_piece(folder, content):
+    if not (folder / "spiece.model").exists():
+        tokens = ["[CLS]", "[SEP]", "[MASK]"]
+        proto = train_sentence_piece(["a b", "b a"], tokens, minloglevel=2)
+        (folder / "spiece.model").write_bytes(proto)
+    (folder / "tokenizer_config.json").write_text(json.dumps(content))
+    made = load_given_tokenizer(folder / "spiece.model", "albert")
+    return {k: v for k, v in made.get_config().items() if k != "name"}, ()
+
+
 def serialized(folder, content):
     base = {"module": "keras_bertfam", "class_name": "BertBackbone", "config": {}}
     base["registered_name"] = "keras_bertfam>BertBackbone"
@@ -209,12 +220,15 @@ FORMATS = {
     "run.yaml": (run, None),
 }
 # Other models of the same files: a key is used if it is by one of them.
-OTHERS = {"model.pt": [of_fairseq("bart"), of_fairseq("spanbert")]}
+OTHERS = {
+    "model.pt": [of_fairseq("bart"), of_fairseq("spanbert")],
+    "tokenizer_config.json": [sentence_piece],
+}
 # Of the files above, what a change needs beside it.
 BASE = {tensorflow2.PARAMS: SIZES, "bert_config.json": {"hidden_act": "relu"}}
 # What a key may be where what is odd for others isn't for it.
 ODD = {"type": None, "additional_special_tokens": ["[NEW]"], "extra_ids": None}
-ODD |= {"*": 8, "extra_special_tokens": ["[NEW]"], "keep_accents": None}
+ODD |= {"*": 8, "extra_special_tokens": ["[NEW]"]}
 ODD |= {"add_prefix_space": None, "special_tokens_in_strings": True}
 ODD |= {"model_max_length": None, "added_tokens_decoder": {"99": {"content": "x"}}}
 
@@ -241,6 +255,7 @@ def test_unknown_and_changed_keys(name, tmp_path):
     ]
     plain, said = outcome(read, tmp_path, base)
     assert plain is not None and not said, said
+    assert all(expected is not None for _, expected in others)
     # One that nobody knows is named, with its value.
     _, said = outcome(read, tmp_path, {**base, "odd_key": "odd_value"})
     assert "odd_key" in said and (name == "run.yaml" or "odd_value" in said), said
@@ -258,7 +273,7 @@ def test_unknown_and_changed_keys(name, tmp_path):
         if becomes == "refused":
             fits = found is None and f"have {key}=" in said and "'odd_value'" in said
         elif becomes == "used":
-            changes = [{**base, key: value}, {**base, key: False}, {**base, key: 7}]
+            changes = [{**base, key: odd} for odd in (value, False, True, 7)]
             fits = any(
                 outcome(each, tmp_path, change)[0] != expected
                 for each, expected in [(read, plain), *others]
