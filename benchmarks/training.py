@@ -73,15 +73,19 @@ def batch(size):
     return x, labels.astype("int32"), np.ones(labels.shape, "float32")
 
 
-def keras_bertfam(size, **compile_arguments):
+def keras_bertfam(size, precision="float32", **compile_arguments):
     """Our masked language model.
 
     Args:
         size: str, a key of `SIZES`, or a `Size`.
+        precision: str. Keras's policy.
         **compile_arguments: of `compile()`.
     """
+    import keras
+
     import keras_bertfam
 
+    keras.config.set_dtype_policy(precision)
     size = SIZES.get(size, size)
     backbone = keras_bertfam.models.BertBackbone(**size.architecture)
     x, y, weight = batch(size)
@@ -102,11 +106,12 @@ def fit_ours(task, elements, **compile_arguments):
     return fit(task, elements, optimizer, **compile_arguments)
 
 
-def keras_hub(size, compiled="auto"):
+def keras_hub(size, compiled="auto", precision="float32"):
     """KerasHub's masked language model, by default as Keras compiles it."""
     import keras
     import keras_hub
 
+    keras.config.set_dtype_policy(precision)
     size = SIZES[size]
     model = keras_hub.models.BertMaskedLM(
         keras_hub.models.BertBackbone(**size.architecture)
@@ -145,13 +150,14 @@ def fit_steps(model, dataset):
     return run
 
 
-def transformers(size, gathered):
+def transformers(size, gathered, bfloat16=False):
     """HF's masked language model in a PyTorch loop.
 
     Args:
         size: str. A key of `SIZES`.
         gathered: bool. Whether only the masked positions are projected onto the
             vocabulary, which a user has to write by hand.
+        bfloat16: bool. Whether PyTorch computes in 16 bits where it finds it safe.
     """
     import torch
     import transformers
@@ -187,7 +193,8 @@ def transformers(size, gathered):
         return torch.nn.functional.cross_entropy(logits, y.flatten())
 
     def step():
-        value = loss()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
+            value = loss()
         value.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -196,12 +203,12 @@ def transformers(size, gathered):
     return repeated(step)
 
 
-def products(count):
+def products(count, dtype="float32"):
     """Products of square matrices and nothing else: the most that a machine can."""
     import torch
 
     values = np.random.default_rng(0).normal(size=(1024, 1024))
-    x = torch.tensor(values, dtype=torch.float32)
+    x = torch.tensor(values, dtype=getattr(torch, dtype))
 
     def step():
         for _ in range(count):
@@ -210,13 +217,13 @@ def products(count):
     return repeated(step)
 
 
-def _products(flops):
+def _products(flops, dtype="float32"):
     """So many operations at the machine's peak."""
     count = round(flops / (2 * 1024**3))
     return Competitor(
-        f"{count} products of 1024 x 1024",
+        f"{count} products of 1024 x 1024 in {dtype}",
         "training:products",
-        {"count": count},
+        {"count": count, "dtype": dtype},
         "torch",
     )
 
@@ -248,6 +255,28 @@ def _benchmarks(name):
             f"train-{name}-{backend}",
             Benchmark(f"Training step, {backend}: {work}", sides),
         )
+    for backend in ("tensorflow", "torch"):
+        policy, dtype = "mixed_bfloat16", "bfloat16"
+        sides = tuple(
+            Competitor(
+                f"{build}, {precision}",
+                f"training:{build}",
+                {"size": name, "precision": precision},
+                backend,
+            )
+            for build, precision in (
+                ("keras_hub", policy),
+                ("keras_bertfam", "float32"),
+                ("keras_bertfam", policy),
+            )
+        )
+        settings = {"size": name, "gathered": True, dtype: True}
+        if backend == "torch":
+            theirs = Competitor("transformers", "training:transformers", settings)
+            sides = (*sides, theirs)
+        sides = (*sides, _products(laws.step_flops(size), dtype))
+        title = f"Training step in 16 bits, {backend}: {work}"
+        yield f"train-{name}-{dtype}-{backend}", Benchmark(title, sides)
     peers = tuple(
         Competitor(
             label,

@@ -80,7 +80,7 @@ def taken(option, names):
         ("family", [*FAMILIES]),
         ("objective", [*OBJECTIVES, *layers.DenoisingObjective.named, "lm", "mass2"]),
         ("strategy", [*OWN_STRATEGIES, "letters"]),
-        ("precision", ["float32", "float16", "bfloat16", "float64", "int8"]),
+        ("precision", ["float32", "float16", "bfloat16", "auto", "float64", "int8"]),
         ("rematerialize", [*recomputation.RECOMPUTED, "all"]),
         ("distribution", ["multi_worker", "jax", "jax_sharded", "torch"]),
     ],

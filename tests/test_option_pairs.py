@@ -45,7 +45,7 @@ VALUES = {
     "learning_rate": [1e-3],
     "warmup_steps": [1, 0.1],
     "strategy": [s for s in strategies() if s != "tests"],
-    "precision": ["float32", "bfloat16", "float16"],
+    "precision": ["float32", "bfloat16", "float16", "auto"],
     "jit_compile": [True, False],
     "rematerialize": ["none", "attention", "block"],
     "seed": [1],

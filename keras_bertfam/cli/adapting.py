@@ -108,6 +108,7 @@ def adapt(
     Reference: [Chalkidis et al., 2020](https://arxiv.org/abs/2010.02559), section 3.
     """
     folders.check_destination(output)
+    runs = {way: pretraining.with_precision(run, report) for way, run in runs.items()}
     with pretraining.held(os.path.join(output, ".running"), output):
         results = Results(output)
         for seed, way in ((seed, way) for seed in range(seeds) for way in WAYS):

@@ -20,7 +20,9 @@ from keras_bertfam.cli.building import (
 )
 from keras_bertfam.cli.clusters import cluster
 from keras_bertfam.cli.inputs import backup_folder, check_run, has_backup
+from keras_bertfam.cli.precision import device_and_bfloat16
 from keras_bertfam.cli.runs import (
+    AUTO,
     FILE_NAME,
     PRECISIONS,
     TOKENIZERS,
@@ -79,6 +81,7 @@ def pretrain(run: PretrainingRun, report: Callable[[str], Any] = print) -> Model
 
 
 def _pretrain(run, report):
+    run = with_precision(run, report)
     documents = begin(run)
     learned = (run.teacher or run.preset) is None and run.tokenizer in _LEARNED
     backup = backup_folder(run)
@@ -119,6 +122,35 @@ def learn_vocabulary(run: PretrainingRun) -> int:
     with folders.preset_aside(run.output) as folder:
         tokenizer.save_to_preset(folder)
     return int(tokenizer.vocabulary_size())
+
+
+def with_precision(
+    run: PretrainingRun, report: Callable[[str], Any] = print
+) -> PretrainingRun:
+    """Replace the precision `"auto"` of a run by the faster of float32 and bfloat16.
+
+    Args:
+        run: `PretrainingRun`.
+        report: function that takes a line of text. It is told what was chosen, and of a
+            given precision if it slows training down.
+
+    Returns:
+        The run, with a precision that isn't `"auto"`.
+    """
+    backend, given = keras.backend.backend(), run.precision
+    if given == "float32":
+        return run
+    on, bfloat16_pays = device_and_bfloat16()
+    if given == AUTO:
+        chosen = "bfloat16" if bfloat16_pays else "float32"
+        report(f"Precision: {chosen}, the faster one on this {on} with {backend}.")
+        return run.changed(precision=chosen)
+    if on == "CPU" and not (bfloat16_pays and given == "bfloat16"):
+        report(
+            f"{given} may be slower than float32 on this CPU with {backend}. "
+            f"`--precision {AUTO}` chooses the faster one."
+        )
+    return run
 
 
 def begin(run: PretrainingRun) -> Documents:

@@ -26,6 +26,8 @@ from keras_bertfam.version import __version__
 from keras_bertfam.whole_files import write_text
 
 FILE_NAME = "run.yaml"
+# The precision that `cli/precision.py` replaces by one of the others.
+AUTO = "auto"
 PRECISIONS = {
     "float32": "float32",
     "bfloat16": "mixed_bfloat16",
@@ -145,7 +147,9 @@ class PretrainingRun:
     )
     strategy: str | None = _setting(None, f"What to mask: {_listed(strategies())}.")
     precision: str = _setting(
-        "float32", f"Number format of the computation: {_listed(PRECISIONS)}."
+        "float32",
+        f"Number format of the computation: {_listed([*PRECISIONS, AUTO])}. auto: the "
+        "fastest on this machine of float32 and bfloat16.",
     )
     jit_compile: bool | None = _setting(
         None, "Compile the step with XLA, or with PyTorch's compiler."
@@ -188,7 +192,7 @@ class PretrainingRun:
         check_choice("family", self.family, families())
         if self.objective is not None:
             check_choice("objective", self.objective, OBJECTIVES)
-        check_choice("precision", self.precision, PRECISIONS)
+        check_choice("precision", self.precision, (*PRECISIONS, AUTO))
         check_choice("rematerialize", self.rematerialize, RECOMPUTED)
         check_choice("distribution", self.distribution, (None, *BACKENDS))
         check_choice("strategy", self.strategy, (None, *strategies()))

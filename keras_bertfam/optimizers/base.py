@@ -149,11 +149,8 @@ class FusedUpdate(Mixin):
             self.assign(each, ops.cast(value, dtype))
 
     def _scale_and_decay(self, variable: Any) -> tuple[float, float]:
-        """Give the factor of a variable's rate, and its weight decay in the update.
-
-        Keras's own decay comes before the update.
-        """
-        return 1.0, 0.0
+        """Give the factor of a variable's rate, and its weight decay in the kernel."""
+        return 1.0, (self.weight_decay or 0.0) * self._use_weight_decay(variable)
 
 
 class SettableRate(Mixin):
@@ -247,6 +244,10 @@ class AdamW(FusedUpdate, SettableRate, keras.optimizers.AdamW):
     optimizer.learning_rate = 1e-5
     ```
     """
+
+    def _apply_weight_decay(self, variables):
+        if not self._is_fused():  # else the kernel does it, in the same pass
+            super()._apply_weight_decay(variables)
 
 
 @contextlib.contextmanager

@@ -90,9 +90,6 @@ class BertAdamW(FusedUpdate, SettableRate, keras.optimizers.Optimizer):
         # Moments after many updates have no bias to correct.
         return float(updates) if self.bias_correction else 1e9, self.epsilon
 
-    def _scale_and_decay(self, variable: Any) -> tuple[float, float]:
-        return 1.0, (self.weight_decay or 0.0) * self._use_weight_decay(variable)
-
     def update_step(
         self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
     ) -> None:

@@ -67,7 +67,8 @@ class CrossAttention(MultiHeadAttention):
         batch, keys = ops.shape(context)[:2]
         pair = flat_dense(self.key_value, context)
         pair = ops.reshape(pair, (batch, keys, 2, self.num_heads, self.head_dim))
-        return pair[:, :, 0], pair[:, :, 1]
+        key, value = ops.unstack(pair, axis=2)
+        return key, value
 
     def call(
         self,

@@ -364,7 +364,8 @@ class SelfAttention(MultiHeadAttention):
             qkv = flat_dense(layer, x)
             if groups == heads:
                 qkv = ops.reshape(qkv, (batch, length, 3, *heads))
-                query, key, value = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
+                # Not slices: the gradient of each would be padded to all three.
+                query, key, value = ops.unstack(qkv, axis=2)
             else:
                 first, last = self._inner_dim, self._inner_dim + math.prod(groups)
                 qkv = ops.reshape(qkv, (batch, length, layer.units))
@@ -388,7 +389,7 @@ class SelfAttention(MultiHeadAttention):
         pair = ops.reshape(pair, (batch, length, 2, *groups))
         # The count is given, as ONNX can't infer it for an empty batch.
         query = ops.reshape(query, (batch, ops.shape(positions)[1], *heads))
-        return query, pair[:, :, 0], pair[:, :, 1]
+        return query, *ops.unstack(pair, axis=2)
 
     def get_config(self) -> Config:
         return {

@@ -46,11 +46,25 @@ def scores_of_logits(
         float32 tensor of shape `(..., 2)`, with `statistics` `(..., 4)`.
     """
     token_ids, logits = ops.cast(token_ids, "int32"), ops.cast(logits, "float32")
-    right = ops.equal(ops.argmax(logits, axis=-1), token_ids)
-    scores = [crossentropy(token_ids, logits), ops.cast(right, "float32")]
+    right = ops.cast(_are_likeliest(token_ids, logits), "float32")
+    scores = [crossentropy(token_ids, logits), right]
     if statistics:
         scores += [ops.logsumexp(logits, axis=-1), ops.mean(logits, axis=-1)]
     return ops.stack(scores, axis=-1)
+
+
+def _are_likeliest(token_ids, logits):
+    """Tell where `argmax(logits)` is the token, in less time than `argmax` takes."""
+    if keras.backend.backend() == "torch":
+        return ops.equal(logits.max(-1).indices, token_ids)
+    count = logits.shape[-1]
+    ids = ops.expand_dims(ops.clip(token_ids, 0, count - 1), -1)
+    own = ops.take_along_axis(logits, ids, axis=-1)
+    # Of equal logits `argmax` takes the first.
+    is_earlier = ops.less(ops.arange(count, dtype="int32"), ids)
+    is_above = ops.where(is_earlier, logits >= own, logits > own)
+    is_token = ops.equal(ops.squeeze(ids, -1), token_ids)
+    return ops.logical_and(is_token, ops.logical_not(ops.any(is_above, axis=-1)))
 
 
 def token_scores(

@@ -161,3 +161,13 @@ def test_targets_of_another_shape_are_refused():
     states = ops.zeros((2, 6, WIDTH))
     with pytest.raises(ValueError, match=r"`targets` must be a token for each state"):
         head()(states, targets=np.zeros((6, 2), "int32"))
+
+
+def test_the_first_of_equal_logits_is_right():
+    logits = np.random.default_rng(0).integers(0, 3, (40, 7)).astype("float32")
+    logits[:4] = 0.0  # as of a model that has learned nothing
+    for token in range(7):
+        ids = np.full(40, token, "int32")
+        scores = token_scores.scores_of_logits(ids, logits)
+        expected = logits.argmax(-1) == token
+        np.testing.assert_array_equal(ops.convert_to_numpy(scores)[:, 1], expected)
