@@ -388,7 +388,8 @@ class PretrainingTask(
                 memory and a third more time.
             **kwargs: other arguments of `keras.Model.compile`. `jit_compile="auto"`
                 compiles under JAX and on accelerators, as Keras does. It also compiles
-                TensorFlow's step on a CPU, if `fit()` makes enough steps to gain time.
+                TensorFlow's step in float32 on a CPU, if `fit()` makes enough steps to
+                gain time.
                 `jit_compile=True` also compiles under PyTorch: the whole step, for each
                 shape of batches. That takes a minute and a C++ compiler, and makes the
                 step more than twice as fast on a GPU.
@@ -733,6 +734,7 @@ class PretrainingTask(
         compiles = (
             self._compiles_as_it_pays
             and not (self.jit_compile or self.run_eagerly)
+            and self.compute_dtype == "float32"
             and compilation.saves_time(shapes, steps)
             and distribution.may_compile_steps(self)
         )

@@ -55,7 +55,7 @@ def test_rows_of_a_fixed_length_are_compiled(capsys):
 
 @pytest.mark.slow
 @tensorflow_only
-def test_what_is_not_compiled(capsys):
+def test_what_is_not_compiled(capsys, monkeypatch):
     model = auto_model()
     data = tiny.stream(model)
     assert COMPILING not in said(model, data, capsys, steps_per_epoch=6)
@@ -66,6 +66,10 @@ def test_what_is_not_compiled(capsys):
         model.compile(optimizer=model.optimizer, **settings)
         assert not chooses_to_compile(model)
     with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+        assert not chooses_to_compile(auto_model())
+    assert chooses_to_compile(auto_model())
+    for policy in ("mixed_bfloat16", "mixed_float16"):
+        monkeypatch.setattr(keras.config, "dtype_policy", lambda policy=policy: policy)
         assert not chooses_to_compile(auto_model())
 
 
