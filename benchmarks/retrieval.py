@@ -315,6 +315,7 @@ def kinds(
     length: Annotated[int, typer.Option(help="Tokens of a paragraph.")] = 128,
     limit: Annotated[int, typer.Option(help="Questions to search for.")] = 400,
     rerank: Annotated[int, typer.Option(help="Paragraphs that are read again.")] = 20,
+    precision: Annotated[str, typer.Option(help="Keras's policy.")] = "float32",
 ):
     """Measures of each kind of model, trained on the questions of other articles."""
     import keras
@@ -324,6 +325,7 @@ def kinds(
     models = models or [*KINDS_OF_MODELS]
     if unknown := [name for name in models if name not in KINDS_OF_MODELS]:
         raise typer.BadParameter(f"unknown models: {', '.join(unknown)}")
+    keras.config.set_dtype_policy(precision)
     keras.utils.set_random_seed(0)
     paragraphs, asked = squad()
     order = np.random.default_rng(0).permutation(1 + max(row[2] for row in asked))

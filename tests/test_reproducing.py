@@ -292,6 +292,20 @@ def test_accuracy_and_perplexity_by_logits():
 
 @pytest.mark.slow
 @pytest.mark.any_backend
+@pytest.mark.filterwarnings("ignore:The median of 24 documents")
+def test_two_of_three_sentence_classes():
+    """The third class of StructBERT is that of a random segment, NSP's second."""
+    model = tiny_sentence_pair.make_model("structural")
+    (bias,) = (v for v in model.weights if v.shape == (3,) and v.path.endswith("bias"))
+    bias.assign([0.0, 50.0, 90.0])
+    run = PretrainingRun(sequence_length=16)
+    trained = measures.Trained(model, run, tiny_sentence_pair.documents(24), run)
+    found = measures.measure(trained, ["nsp_accuracy", "sop_accuracy"])
+    assert 0.2 < found["nsp_accuracy"] < 0.8 and 0.2 < found["sop_accuracy"] < 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.parametrize("task", ["CausalLM", "MaskedDiffusionLM"])
 def test_nats_per_token(task):
     """Of a causal model from its logits; the bound of one that guesses is ln V."""

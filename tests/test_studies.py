@@ -230,7 +230,7 @@ def test_every_row_of_realm(squad, tmp_path):
     [
         (["electra-compute", "--sizes", "0"], "`--sizes` must be shares in (0, 1]"),
         (["electra-compute", "--labelled", "."], "`--labelled` must be left out"),
-        (["electra-compute", "--data", "a.txt"], "must both be given, or none"),
+        (["electra-compute", "--held-out", "a.txt"], "`--held-out` must be left out"),
         (["electra-compute", "--set", "step=3"], "must be one of"),
         (["roberta-1", "--sizes", "0.5"], "`--sizes` must be left out except for the"),
         (["realm", "--sizes", "0.5"], "must be a folder that has some of"),

@@ -377,13 +377,16 @@ def _read(task, path, broken):
     if task.kind == "question_answering":
         if not tables.is_column_file(path):
             return files.read_squad(path)
-        request = TableRequest(task.columns, task.label)
+        request = TableRequest(task.columns, task.label, optional=("id", "title"))
         return question_records(tables.read(path, request), request)
     if task.kind == "text_to_text" and tables.is_column_file(path):
         return tables.read(path, TableRequest(task.columns, task.label)).records
     if task.kind == "multiple_choice" and suffix_of(path) == ".csv":
         return files.read_csv(path)
-    json = task.json_lines or suffix_of(path) in (".json", ".jsonl")
+    if task.kind in ("classification", "regression") and tables.has_commas(path):
+        optional = (task.label or "label", "id")  # a test part has no labels
+        return tables.read(path, TableRequest(task.columns, optional=optional)).records
+    json = task.json_lines or suffix_of(path) in (".json", ".jsonl", ".ndjson")
     if json or task.kind in ("multiple_choice", "relations"):
         return files.read_json(path)
     if task.kind in ("tagging", "parsing"):

@@ -21,6 +21,8 @@ _QUESTIONS = "question_answering"
 _KINDS = ("classification", "regression", "tagging", "multi_label", "text_to_text") + (
     _QUESTIONS,
 )
+# What a question may have beside its text: the name of its article, too.
+_NAMES = ("id", "title")
 _WITHOUT_NAMES = ("regression", "text_to_text", _QUESTIONS)
 # How missing values and numbers that aren't finite are written.
 _NAN, _INFINITE = (re.compile(text, re.I) for text in ("[-+]?nan", "[-+]?inf(inity)?"))
@@ -66,7 +68,7 @@ def load_table(
         _check_labels(table, request, words)
     column = request.label
     if column is not None and table.label_names and kind not in _WITHOUT_NAMES:
-        names = label_names or table.label_names
+        names = _names_of_numbers(table, label_names)
         for record in table.records:
             record[column] = _named(record[column], names)
     if request.label is not None and not words and kind not in _WITHOUT_NAMES:
@@ -98,6 +100,19 @@ def load_table(
     return arrange(task, table.records, table.place)
 
 
+def _names_of_numbers(table, label_names):
+    """Give the names of a table's numbers: its own, or others for all of them."""
+    own = [*table.label_names]
+    if label_names is None or {*own} <= {*label_names}:
+        return own  # in the table's order, whatever the order of `label_names`
+    if {*own} & {*label_names} or len(own) != len(label_names):
+        raise ValueError(
+            f"`label_names` must have all classes of {table.name}, {own}, in any "
+            f"order, or a new name for each of them. Received: {[*label_names]}."
+        )
+    return label_names
+
+
 def _named(label, names):
     """Give the names of classes for their numbers."""
     if isinstance(label, list):
@@ -126,7 +141,8 @@ def question_records(table: Table, request: TableRequest) -> list[dict[str, Any]
         request: `TableRequest`, whose texts are a question and its context.
 
     Returns:
-        List of dicts of `id`, `question`, `context` and `answers`.
+        List of dicts of `question`, `context` and `answers`, and of `id` and `title`
+        if the table has them.
 
     Raises:
         ValueError: for cells that aren't texts, or answers that aren't in the context.
@@ -143,7 +159,8 @@ def question_records(table: Table, request: TableRequest) -> list[dict[str, Any]
                 where = f"{table.place(number)}, column {request.label!r}"
                 raise ValueError(f"{where}: {error}") from error
         texts = {"question": record[question], "context": record[context]}
-        records.append({"id": str(number), **texts, "answers": answers})
+        named = {name: record[name] for name in _NAMES if record.get(name) is not None}
+        records.append({**named, **texts, "answers": answers})
     return records
 
 

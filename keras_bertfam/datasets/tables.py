@@ -45,6 +45,7 @@ class TableRequest:
         tagging: whether text files have one word a line.
         delimiter, header, quoting: see `load_examples`.
         delimiters: set of the delimiters that were inferred.
+        optional: names of columns that are read if they are there.
     """
 
     text: Sequence[str] = ()
@@ -55,11 +56,18 @@ class TableRequest:
     header: Sequence[str] = ()
     quoting: bool = True
     delimiters: set[str] = dataclasses.field(default_factory=set)
+    optional: Sequence[str] = ()
 
     @property
     def columns(self) -> list[str]:
-        """The columns to read, without duplicates."""
+        """The columns that must be there, without duplicates."""
         names = [*self.text, *([] if self.label is None else [self.label])]
+        return list(dict.fromkeys(names))
+
+    def taken(self, columns: Iterable[str]) -> list[str]:
+        """List the columns to read of those that are there."""
+        there = set(columns)
+        names = [*self.columns, *(name for name in self.optional if name in there)]
         return list(dict.fromkeys(names))
 
     def check_plain(self, source: Any) -> None:
@@ -120,6 +128,13 @@ def is_file_name(name: str) -> bool:
 def is_column_file(path: Path) -> bool:
     """Tell whether a file has columns, by its suffix: text or Parquet, not JSON."""
     return suffix_of(path) in (*_DELIMITERS, *_PARQUET)
+
+
+def has_commas(path: Path) -> bool:
+    """Tell whether a file is Parquet, or CSV whose first line has no tab."""
+    if suffix_of(path) in _PARQUET:
+        return True
+    return suffix_of(path) == ".csv" and "\t" not in next(files.read_lines(path), "")
 
 
 def label_of_conll(source: Any) -> str | None:
@@ -249,7 +264,7 @@ def _read_delimited(path, request):
         if not names:
             raise ValueError(f"{path!s} must begin with names of columns. It is empty.")
         check_columns(path, request, names)
-        places = [(name, names.index(name)) for name in request.columns]
+        places = [(name, names.index(name)) for name in request.taken(names)]
         for line, values in located:
             if len(values) != len(names):
                 raise ValueError(
@@ -293,7 +308,8 @@ def _read_json(path, request):
     if located:
         check_columns(path, request, names)
     records = [
-        {name: record.get(name) for name in request.columns} for _, record in located
+        {name: record.get(name) for name in request.taken(names)}
+        for _, record in located
     ]
     return Table(str(path), records, lambda k: f"{path!s}, {located[k][0]}")
 
@@ -311,14 +327,15 @@ def _read_conll(path, request):
 
 def _read_parquet(path, request):
     with open_parquet(path) as file:
-        check_columns(path, request, file.schema_arrow.names)
-        records = read_columns(file, request.columns, path)
+        names = file.schema_arrow.names
+        check_columns(path, request, names)
+        records = read_columns(file, request.taken(names), path)
     return Table(str(path), records, lambda k: f"{path!s}, row {k}")
 
 
 def _read_frame(frame, request):
     check_columns("the DataFrame", request, frame.columns)
-    frame = frame[request.columns]
+    frame = frame[request.taken(frame.columns)]
     records = frame.astype(object).where(frame.notna(), None).to_dict("records")
     index = frame.index
     return Table(
@@ -347,11 +364,12 @@ def _read_dataset(dataset, request):
         feature = dataset.features[request.label]
         label_names = getattr(getattr(feature, "feature", feature), "names", None)
     if records is None:
-        dataset = dataset.select_columns(request.columns)
+        dataset = dataset.select_columns(request.taken(columns))
         records = dataset.to_list() if hasattr(dataset, "to_list") else [*dataset]
     else:
         records = [
-            {name: record.get(name) for name in request.columns} for record in records
+            {name: record.get(name) for name in request.taken(columns)}
+            for record in records
         ]
     return Table(
         "the Dataset", decoded(records), lambda k: f"the Dataset, row {k}", label_names

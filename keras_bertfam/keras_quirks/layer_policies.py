@@ -1,9 +1,11 @@
-"""Dtype policies by layer, whatever their backbone is called.
+"""Dtype policies by layer, whatever their backbone is called; variables as stored.
 
 Seen in Keras 3.15: a `DTypePolicyMap` knows layers by paths that begin with the name of
-their model, which Keras counts up.
+their model, which Keras counts up. And the `value` of a variable is a cast copy inside
+of the `call` of a layer in mixed precision.
 """
 
+import importlib
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -11,6 +13,12 @@ from typing import Any
 import keras
 
 DTypePolicyMap: Any = keras.dtype_policies.DTypePolicyMap
+
+
+def stored_values(variables: Iterable[keras.Variable]) -> list[Any]:
+    """Read variables in their own precision, also inside of a layer's `call`."""
+    with importlib.import_module("keras.src.backend").AutocastScope(None):
+        return [variable.value for variable in variables]
 
 
 class LayerPolicies(DTypePolicyMap):

@@ -59,6 +59,11 @@ class TaskMetrics(keras.callbacks.Callback):
         super().__init__()
         if examples.y is None:
             raise ValueError("`examples` must have labels. Received: none.")
+        if examples.task.kind == "text_to_text":
+            raise ValueError(
+                "`examples` must not be of texts to write, which `score_texts` scores. "
+                f"Received: examples of {examples.task.name!r}."
+            )
         self.examples = examples
         self.metrics = list(examples.task.metrics if metrics is None else metrics)
         check_metrics(self.metrics, "metrics")
@@ -118,7 +123,7 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
         ValueError: if the names of the model's classes differ from the task's.
     """
     kind = examples.task.kind
-    if kind == "question_answering":
+    if kind in ("question_answering", "open_questions"):
         answers = model.predict(examples.x, batch_size=batch_size, verbose=0)
         return [answer["text"] for answer in answers]
     if kind == "tagging":
@@ -155,11 +160,26 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
 
 
 def _namer(task, model):
-    """Make a function that names the number of a class, where a model has no names."""
-    names = task.label_names
-    if names and model.label_names is None and hasattr(model, "num_classes"):
+    """Make a function that names a model's class as the task does.
+
+    The task's names may lack some of the model's: those that no example has.
+    """
+    names, own = task.label_names, model.label_names
+    if names and own is None and hasattr(model, "num_classes"):
         _check_count(task, model, model.num_classes)
-    return lambda label: names[label] if names and type(label) is int else label
+    if not names or own is None:
+        return lambda label: names[label] if names and type(label) is int else label
+    folded = {str(name).casefold(): name for name in names}
+    spelled = {
+        name: name if name in names else folded.get(str(name).casefold(), name)
+        for name in own
+    }
+    if not {*spelled.values()} & {*names} - {"O"}:  # the tag of words outside
+        raise ValueError(
+            f"The model's `label_names` must be those of {task.name!r}, "
+            f"{[*names]}. Received: {[*own]}."
+        )
+    return lambda label: spelled.get(label, label)
 
 
 def _check_count(task, model, count):

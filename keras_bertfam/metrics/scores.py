@@ -90,6 +90,14 @@ def _label_f1(library, y_true, y_pred):
     return 2 * right / count if count else 0.0
 
 
+def _macro_f1(library, y_true, y_pred):
+    # -1 is a wrong answer that names no class, and isn't a class itself.
+    labels = sorted({*y_true, *y_pred} - {-1})
+    return library.f1_score(
+        y_true, y_pred, labels=labels, average="macro", zero_division=0
+    )
+
+
 def _word_macro_f1(library, y_true, y_pred):
     rows = zip(*with_labels(y_true, y_pred), strict=True)
     pairs = [pair for row in rows for pair in zip(*row, strict=True)]
@@ -198,7 +206,7 @@ METRICS = {
     "f1": _sklearn("f1_score", zero_division=0),
     "gender_parity": _Metric(_gender_parity, "numpy"),
     "las": _attachment("las"),
-    "macro_f1": _sklearn("f1_score", average="macro", zero_division=0),
+    "macro_f1": _Metric(_macro_f1, "sklearn.metrics"),
     "matthews": _sklearn("matthews_corrcoef"),
     "micro_f1": _Metric(_label_f1, "numpy"),
     "open_exact_match": _open_questions(False),

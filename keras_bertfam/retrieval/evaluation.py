@@ -196,7 +196,8 @@ def evaluate_search(
             - a function, such as BM25. It takes a list of queries and `k`, and gives a
               list for each query, of pairs of a passage's id in `data` and its score.
 
-        k: int. How many passages are found for each query.
+        k: int. How many passages are found for each query, at least as many as the
+            measures look at. Those without a cutoff, such as `"AP"`, look at these.
         reranker: `CrossEncoder`, `LateInteraction` or `None`. Ranks the first passages
             of each query anew.
         rerank: int. How many passages of each query the reranker reads. The others stay
@@ -238,6 +239,12 @@ def evaluate_search(
     if not measures:
         raise ValueError("`measures` must have at least one. Received: none.")
     parsed = [_measure(ir_measures, name) for name in measures]
+    deepest = max(measure.params.get("cutoff", 1) for measure in parsed)
+    if deepest > k:
+        raise ValueError(
+            f"`k` must be at least {deepest}, the greatest cutoff of `measures`. "
+            f"Received: k={k}."
+        )
     names = list(data.relevance)
     texts = [data.queries[name] for name in names]
     # A query that is a passage finds itself, which doesn't count.

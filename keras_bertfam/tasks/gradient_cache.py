@@ -17,12 +17,36 @@ import keras
 from keras import ops
 
 from keras_bertfam.autograph import as_written
+from keras_bertfam.keras_quirks.layer_policies import stored_values
 from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.layers.blocks.dropout import Dropout
-from keras_bertfam.types import Tensor
+from keras_bertfam.tasks.torch_graph import check_part
+from keras_bertfam.types import Config, Tensor
 
 # Odd, and different from the stride between a layer's several calls.
 _STRIDE = 0x3C6EF373
+
+
+def check_rows(rows: int | None, settings: Config) -> None:
+    """Check `gradient_cache_rows` beside the other arguments of `compile()`.
+
+    Args:
+        rows: int or `None`.
+        settings: dict of the other arguments.
+
+    Raises:
+        ValueError: for settings that don't go with it.
+    """
+    if rows is None:
+        return
+    check_part(settings.get("jit_compile"), "gradient_cache_rows", rows)
+    again = settings.get("rematerialize", "none")
+    if again != "none" and keras.backend.backend() == "tensorflow":
+        # `tf.recompute_grad` gives variables their gradient; here they are tensors.
+        raise ValueError(
+            '`rematerialize` must be "none" with `gradient_cache_rows` under '
+            f"TensorFlow. Received: rematerialize={again!r}."
+        )
 
 
 class Chunks:
@@ -61,13 +85,20 @@ class Chunks:
             )
             for name, x in inputs.items()
         }
-        dropouts = {
-            id(each): each
-            for layer in layers
-            for each in layers_of(layer)
+        every = {id(each): each for layer in layers for each in layers_of(layer)}
+        for each in every.values():
+            drawn = getattr(each, "seed_generator", None)
+            if drawn is not None and not isinstance(each, Dropout):
+                raise ValueError(
+                    "`gradient_cache_rows` must be `None` for a model with layers "
+                    "that draw random numbers, other than this library's Dropout: "
+                    f"they would draw others for the gradient. Received: {each.path}."
+                )
+        self._dropouts = [
+            each
+            for each in every.values()
             if isinstance(each, Dropout) and each.kept_rate < 1
-        }
-        self._dropouts = list(dropouts.values())
+        ]
         self._seeds = [each.next_seed() for each in self._dropouts]
 
     def compute(self, number: Any, inputs: dict[str, Tensor]) -> Tensor:
@@ -140,7 +171,7 @@ def _under_torch(chunks):
     """
     import torch
 
-    variables = [v.value for v in chunks.variables(trainable=True)]
+    variables = stored_values(chunks.variables(trainable=True))
 
     def compute(number):
         part = {name: x[number] for name, x in chunks.inputs.items()}
@@ -191,7 +222,7 @@ def _under_tensorflow(chunks):
 
     variables = chunks.variables(trainable=True)
     fixed = chunks.variables(trainable=False)
-    fixed_values = [tf.convert_to_tensor(v.value) for v in fixed]
+    fixed_values = [tf.convert_to_tensor(x) for x in stored_values(fixed)]
 
     def compute(number, values):
         part = {name: x[number] for name, x in chunks.inputs.items()}
@@ -236,7 +267,7 @@ def _under_tensorflow(chunks):
 
         return vectors, gradient
 
-    return run(*(tf.convert_to_tensor(v.value) for v in variables))
+    return run(*(tf.convert_to_tensor(x) for x in stored_values(variables)))
 
 
 _BACKENDS: dict[str, Callable[[Chunks], Tensor]] = {

@@ -1,6 +1,7 @@
 import dataclasses
 
 import numpy as np
+import pandas
 import pytest
 import tensorflow as tf
 
@@ -104,6 +105,39 @@ def test_loads_race_by_name(monkeypatch):
     assert choices[0] == ["Who sat ?", "Who ran ?"]
     assert choices[1] == ["Where? there", "Where? here"]
     assert examples.y == [0, 1, 0, 1]
+
+
+def test_tables_with_commas_and_parquet(tmp_path):
+    columns = {"sentence": ["good, really", "bad"], "label": [1, 0]}
+    frame = pandas.DataFrame(columns)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_parquet(tmp_path / "a.parquet")
+    frame.to_json(tmp_path / "a.ndjson", orient="records", lines=True)
+    frame.to_csv(tmp_path / "tabs.csv", sep="\t", index=False)
+    for name in ("a.csv", "a.parquet", "a.ndjson", "tabs.csv"):
+        examples = load_examples("sst2", "validation", data=tmp_path / name)
+        assert (examples.x, examples.y) == (columns["sentence"], [1, 0]), name
+    frame[["sentence"]].to_csv(tmp_path / "test.csv", index=False)
+    assert load_examples("sst2", "test", data=tmp_path / "test.csv").y is None
+    scores = pandas.DataFrame({"sentence1": ["a"], "sentence2": ["b"], "label": [2.5]})
+    scores.to_csv(tmp_path / "b.csv", index=False)
+    assert load_examples("stsb", data=tmp_path / "b.csv").y == [2.5]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_questions_of_several_parquet_files(named, tmp_path):
+    files = []
+    for number in range(2):
+        answers = [{"text": ["Bonn"], "answer_start": [0]}] * 2
+        columns = {"context": ["Bonn is.", "Bonn was."], "question": ["a?", "b?"]}
+        columns |= {"answers": answers}
+        if named:
+            columns |= {"id": [f"{number}x", f"{number}y"], "title": ["Bonn", "Bert"]}
+        files.append(tmp_path / f"v-{number}.parquet")
+        pandas.DataFrame(columns).to_parquet(files[-1])
+    examples = load_examples("squad", "validation", data=files)
+    assert examples.ids == (["0x", "0y", "1x", "1y"] if named else [*"0123"])
+    assert examples.titles == (["Bonn", "Bert"] * 2 if named else [""] * 4)
 
 
 def test_stsb_and_mrpc(tmp_path):

@@ -315,6 +315,14 @@ def test_classes_of_a_dataset():
         assert (rated.y, rated.label_names) == ([0, 2, 1], tuple(names))
         rows = datasets.Dataset.from_dict(columns, features)
         assert load(rows, label_names=["x", "y", "z"]).y == [0, 2, 1]
+        # Names in an order of one's own: the numbers are the dataset's.
+        for order in (sorted(names), names[::-1], [*names, "9"]):
+            again = load(rows, label_names=order)
+            found = [again.label_names[number] for number in again.y]
+            assert found == [names[0], names[2], names[1]]
+        for wrong in (names[:2], [*names[:2], "x"], ["x", "y"]):
+            with pytest.raises(ValueError, match="`label_names` must have all classes"):
+                load(rows, label_names=wrong)
         assert load(rows, kind="regression").y == [0.0, 2.0, 1.0]
         tagged = {"review": [["a", "b", "c"]], "sentiment": [[0, 2, 1]]}
         of_words = {

@@ -97,6 +97,14 @@ def test_a_text_that_is_no_label_is_wrong():
     assert score_texts(numbers, ["0.0", "1.2", "nan", "3 ?"])["spearman"] < 0
 
 
+def test_a_stray_text_is_no_class_of_its_own():
+    examples = Examples(["a"] * 300, [0, 1, 2] * 100, get_task("scicite"))
+    texts = as_text_pairs(examples)[1]
+    texts[0] = "?"
+    one = 2 * 99 / (99 + 100)  # of 100 one isn't found
+    assert score_texts(examples, texts)["macro_f1"] == pytest.approx((one + 2) / 3)
+
+
 def test_own_classes_and_what_is_refused():
     task = dataclasses.replace(get_task("sst2"), name="mine", label_names=None)
     examples = Examples(["a", "b"], [2, 0], task)

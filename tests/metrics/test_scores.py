@@ -181,12 +181,43 @@ def test_classes_are_compared_by_name():
         predicted_labels(Says("GOOD", "bad", "good"), examples)
 
 
+class Tags(Says):
+    def tag(self, x, *args, **kwargs):
+        words = [("Bonn", self.label_names[1], 0.9), ("is", self.label_names[0], 0.9)]
+        return [words for _ in x]
+
+
+def test_tags_are_compared_by_name():
+    task = get_task("wnut17")
+    task = dataclasses.replace(task, label_names=("O", "B-location"))
+    examples = Examples([["Bonn", "is"]], [["B-location", "O"]], task)
+    for names in (("O", "B-location"), ("o", "b-LOCATION"), ("O", "B-location", "B-x")):
+        assert TaskMetrics(examples, ["entity_f1"]).compute(Tags(*names)) == {
+            "entity_f1": 1.0
+        }
+    with pytest.raises(ValueError, match="`label_names` must be those of 'wnut17'"):
+        predicted_labels(Tags("O", "B-LOC"), examples)
+
+
+class Answers:
+    def predict(self, x, **kwargs):
+        return [{"text": "Bonn"}, {"text": "Rome"}]
+
+
+def test_open_questions_are_scored():
+    examples = Examples(["where?", "who?"], [["Bonn"], ["Bert"]], get_task("nq_open"))
+    assert TaskMetrics(examples).compute(Answers())["open_exact_match"] == 50.0
+
+
 def test_callback_refuses_what_it_cannot_score():
     task = get_task("mrpc")
     with pytest.raises(ValueError, match="`examples` must have labels"):
         TaskMetrics(Examples(["a"], None, task))
     with pytest.raises(ValueError, match="`metrics` must be some of"):
         TaskMetrics(Examples(["a"], [1], task), metrics=["meteor"])
+    texts = Examples(["a"], ["b"], get_task("xsum"))
+    with pytest.raises(ValueError, match="`examples` must not be of texts to write"):
+        TaskMetrics(texts)
 
 
 def test_every_metric_of_the_tasks_exists():

@@ -40,7 +40,7 @@ def test_measures_by_hand():
     assert found["R@2"] == pytest.approx((1 / 2 + 1) / 2)
     assert found["AP"] == pytest.approx(((1 / 2 + 2 / 4) / 2 + 1) / 2)
     # That it is found doesn't take the place of another passage.
-    assert evaluate_search(DATA, fixed, k=1, measures=["R@2"])["R@2"] == 0.5
+    assert evaluate_search(DATA, fixed, k=1, measures=["R@1"])["R@1"] == 0.5
     # A query for which nothing is found counts as well.
     one = evaluate_search(DATA, lambda *args: [[("p1", 1.0)], []], measures=["P@1"])
     assert one["P@1"] == 0.5
@@ -206,8 +206,12 @@ def test_every_measure_has_the_same_order(scores):
 def test_only_k_passages_count():
     data = SearchData({"p1": "a", "p2": "b"}, {"q1": "c"}, {"q1": {"p2": 1}})
     found = [("p1", 3.0), ("p2", 2.0)]
-    search = {"k": 1, "measures": ["R@100"]}
-    assert evaluate_search(data, lambda *_: [found], **search) == {"R@100": 0.0}
+    assert evaluate_search(data, lambda *_: [found], k=1, measures=["R@1", "AP"]) == {
+        "R@1": 0.0,
+        "AP": 0.0,
+    }
+    with pytest.raises(ValueError, match="`k` must be at least 100.*Received: k=99"):
+        evaluate_search(data, lambda *_: [found], k=99, measures=["R@100", "AP"])
 
 
 def test_what_search_and_measures_must_be():

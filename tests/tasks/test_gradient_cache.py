@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_bertfam.analysis.heads.pruning import add_head_gates
 from keras_bertfam.tasks import (
     CrossEncoder,
     CrossEncoderPreprocessor,
@@ -19,14 +20,14 @@ from tests.gradients import loss_and_gradients
 BACKEND = keras.backend.backend()
 
 
-def make(dropout=0.3, rows=None, family="bert", **kwargs):
+def make(dropout=0.3, rows=None, family="bert", rematerialize="none", **kwargs):
     keras.utils.set_random_seed(3)
     layout = "xlnet" if family == "xlnet" else None
     preprocessor = TextEmbedderPreprocessor(tiny.make_tokenizer(), 16, layout=layout)
     backbone = tiny.make_backbone(family, dropout=dropout)
     model = TextEmbedder(backbone, preprocessor, **kwargs)
     compile_ = {"jit_compile": BACKEND == "jax", "gradient_cache_rows": rows}
-    model.compile("sgd", InBatchNegatives(), **compile_)
+    model.compile("sgd", InBatchNegatives(), rematerialize=rematerialize, **compile_)
     return model
 
 
@@ -74,6 +75,50 @@ def test_gradient_without_dropout_is_that_of_the_batch(rows):
     expected = loss_and_gradients(model, *batch_of(model))
     model = make(0.0, rows)
     same(loss_and_gradients(model, *batch_of(model)), expected)
+
+
+@pytest.mark.slow
+def test_gradient_in_mixed_precision(monkeypatch):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        expected = loss_and_gradients(model := make(0.0), *batch_of(model))
+        model = make(0.0, rows=3)
+        received = loss_and_gradients(model, *batch_of(model))
+    finally:
+        keras.config.set_dtype_policy(before)
+    np.testing.assert_allclose(received[0], expected[0], rtol=1e-2)
+    moved = 0
+    for a, b in zip(received[1], expected[1], strict=True):
+        a, b = np.asarray(a, "float32"), np.asarray(b, "float32")
+        assert np.linalg.norm(a - b) <= 0.1 * np.linalg.norm(b) + 1e-3
+        moved += np.linalg.norm(a) > 1e-3
+    assert moved > len(expected[1]) // 2
+
+
+def test_what_does_not_go_with_chunks():
+    texts, _ = tiny.texts(3)
+    for make_task in (make, lambda rows: cross_encoder(rows)):
+        gated = add_head_gates(make_task(rows=1), penalty=0.1)
+        gated.compile("sgd", gradient_cache_rows=1)
+        with pytest.raises(ValueError, match="must be `None` for a model.*head_gates"):
+            gated.fit((texts, texts, texts), batch_size=3, verbose=0)
+        if BACKEND == "tensorflow":
+            with pytest.raises(ValueError, match="`rematerialize` must be .none."):
+                gated.compile("sgd", gradient_cache_rows=1, rematerialize="attention")
+        gated.compile("sgd", rematerialize="block")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="refused")
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_chunks_whose_blocks_are_computed_again(family, monkeypatch):
+    settings = {"rows": 3, "family": family, "rematerialize": "block"}
+    model = make(**settings)
+    received = loss_and_gradients(model, *batch_of(model))
+    monkeypatch.setitem(gradient_cache._BACKENDS, BACKEND, all_at_once)
+    model = make(**settings)
+    same(received, loss_and_gradients(model, *batch_of(model)))
 
 
 @pytest.mark.slow

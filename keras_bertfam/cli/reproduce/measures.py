@@ -136,7 +136,9 @@ def nats_per_token(model: Model, documents: TFDataset) -> float:
         model.reset_metrics()  # Keras would average batches by their rows
         logs = model.test_on_batch(x, y, weights, return_dict=True)
         losses.append(float(logs["loss"]))
-        counts.append(weights.sum())
+        # What the loss was divided by; masked tokens have weights of any size.
+        is_bound = isinstance(model, tasks.MaskedDiffusionLM)
+        counts.append((y >= 0).sum() if is_bound else weights.sum())
     return float(np.average(losses, weights=counts))
 
 
@@ -190,6 +192,8 @@ def _sentence_accuracy(objective, trained):
     right = total = 0.0
     for x, y, weights in data.take(_MOST_BATCHES).as_numpy_iterator():
         logits = ops.convert_to_numpy(trained.model(x, training=False)["sentence"])
+        # Of three classes (StructBERT's), the two that this objective tells apart.
+        logits = logits[..., [0, -1]] if objective == "nsp" else logits[..., :2]
         right += np.sum((logits.argmax(-1) == y["sentence"]) * weights["sentence"])
         total += np.sum(weights["sentence"])
     return right / total if total else None

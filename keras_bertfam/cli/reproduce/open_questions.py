@@ -351,7 +351,8 @@ class OpenQuestions(Study):
         self.compile(model, 2 * half)
         model.fit(data, steps_per_epoch=half, verbose=0)
         search.adopt(retrieval.Index.build(self.passages, retriever), None, half)
-        model.fit(data, steps_per_epoch=half, verbose=0)
+        # The second epoch, so that it reads on where the first has ended.
+        model.fit(data, epochs=2, initial_epoch=1, steps_per_epoch=half, verbose=0)
         model.save_to_preset(place)
         return self.knowledge(seed)  # as a row that was resumed has them
 

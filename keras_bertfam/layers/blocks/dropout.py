@@ -351,11 +351,11 @@ class Dropout(keras.layers.Layer):
         Args:
             seed: what `next_seed` gave.
         """
-        self._seed_again = _SeedAgain(seed)
+        before, self._seed_again = self._seed_again, _SeedAgain(seed)
         try:
             yield
         finally:
-            self._seed_again = None
+            self._seed_again = before
 
     @contextlib.contextmanager
     def generator_of(self, device: Any) -> Iterator[None]:

@@ -20,10 +20,9 @@ from keras_bertfam.tasks.finetuning.fine_tuning import (
 from keras_bertfam.tasks.finetuning.ranking_losses import PointwiseOrListwise
 from keras_bertfam.tasks.finetuning.summary_task import SummaryTask
 from keras_bertfam.tasks.finetuning.text_classifier import SCORE
-from keras_bertfam.tasks.gradient_cache import in_chunks
+from keras_bertfam.tasks.gradient_cache import check_rows, in_chunks
 from keras_bertfam.tasks.ranking import rank_passages
 from keras_bertfam.tasks.summary import flat_rows
-from keras_bertfam.tasks.torch_graph import check_part
 from keras_bertfam.types import Config, Model, Tensor
 
 
@@ -148,9 +147,7 @@ class CrossEncoder(SummaryTask):
                 `TextEmbedder.compile`.
             **kwargs: other arguments of `compile`, such as `learning_rate`.
         """
-        check_part(
-            kwargs.get("jit_compile"), "gradient_cache_rows", gradient_cache_rows
-        )
+        check_rows(gradient_cache_rows, kwargs)
         super().compile(optimizer, loss, metrics=metrics, **kwargs)
         self._gradient_cache_rows = gradient_cache_rows
         if self.preprocessor is not None:

@@ -474,7 +474,9 @@ class GuidedNegatives(EmbeddingLoss):
                 ops.matmul(first(batch), ops.transpose(second(batch)))
                 for batch in (ours, theirs)
             )
-            closer = theirs_ > guided_right - self.margin
+            # Another example's copy of the text isn't a negative. Its cosine may differ
+            # in the last bits.
+            closer = theirs_ > guided_right - self.margin - 1e-6
             scores.append(self.scale * ours_)
             candidates.append(ops.logical_and(among, ops.logical_not(closer)))
             rights.append(right)

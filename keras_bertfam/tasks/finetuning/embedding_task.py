@@ -20,8 +20,7 @@ from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
     are_texts,
     vector_signatures,
 )
-from keras_bertfam.tasks.gradient_cache import in_chunks
-from keras_bertfam.tasks.torch_graph import check_part
+from keras_bertfam.tasks.gradient_cache import check_rows, in_chunks
 from keras_bertfam.tasks.vectors import PASSAGE_PROMPTS, TextVectors
 from keras_bertfam.types import Config, Model, Tensor
 
@@ -103,9 +102,7 @@ class EmbeddingTask(TextVectors, FineTuningTask):
 
         Reference: [Gao et al., 2021](https://arxiv.org/abs/2101.06983), section 3.
         """
-        check_part(
-            kwargs.get("jit_compile"), "gradient_cache_rows", gradient_cache_rows
-        )
+        check_rows(gradient_cache_rows, kwargs)
         super().compile(optimizer, loss, metrics=metrics, **kwargs)
         self._gradient_cache_rows = gradient_cache_rows
         self._tell_preprocessor()

@@ -105,11 +105,13 @@ class DualEncoder(Retriever):
             raise ValueError(
                 f'`pooling` must be "cls" or "mean". Received: pooling={pooling!r}.'
             )
-        towers = [backbone, passage_backbone]
+        if passage_backbone is backbone:
+            raise ValueError(
+                "`passage_backbone` must be another model than `backbone`, or `None` "
+                "for one tower that encodes both. Received: the same model twice."
+            )
         backbone = with_new_tokens(backbone, preprocessor)
-        if towers[1] is towers[0]:
-            passage_backbone = backbone
-        elif passage_backbone is not None:
+        if passage_backbone is not None:
             passage_backbone = with_new_tokens(passage_backbone, preprocessor)
         super().__init__(backbone, preprocessor, **kwargs)
         self.projection_dim = projection_dim
@@ -119,7 +121,7 @@ class DualEncoder(Retriever):
         if passage_backbone is not None:
             _check_towers(backbone, passage_backbone, projection_dim)
         if pooling == "cls":
-            for tower in {id(b): b for b in (backbone, passage_backbone) if b}.values():
+            for tower in (b for b in (backbone, passage_backbone) if b is not None):
                 check_layout(preprocessor, summary_token(tower))
         self.passage_backbone = passage_backbone
         self.projection = self._make_projection(backbone, "projection")

@@ -84,7 +84,8 @@ class DualEncoderPreprocessor(PackingPreprocessor):
             there are any, `title`. Queries are a list of strings or a string tensor
             `(batch,)`. So are passages and titles; or they are `(batch, count)`, where
             the first passage of a row answers the query and the others are hard
-            negatives. A single pair has no batch axis, and neither has its result.
+            negatives, which may also be further columns of the tuple. A single pair has
+            no batch axis, and neither has its result.
             KerasHub takes a tuple that is the only argument for `(x, y)`: pass `None`
             as `y` then.
         y: `None`.
@@ -402,6 +403,9 @@ def _settings_of(pairs, **given):
 
 def _as_texts(x):
     """Turn queries, passages and titles into string tensors; tell if it is one pair."""
+    if isinstance(x, tuple) and len(x) > 2:
+        passages = [as_strings(column, 1, "passage") for column in x[1:]]
+        x = x[0], tf.stack(passages, axis=-1)
     given = dict(zip(_NAMES, x, strict=False)) if isinstance(x, tuple) else x
     if not isinstance(given, dict) or not {"query", "passage"} <= {*given} <= {*_NAMES}:
         raise ValueError(

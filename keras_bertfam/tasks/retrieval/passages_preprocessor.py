@@ -205,6 +205,7 @@ class PassageSearch:
             found = np.asarray(self._index.search(vectors, count + more)[1])
             if sources is not None:
                 own = (found < 0) | (self.sources[found] == sources[:, None])
+                found = np.where(own, -1, found)
                 order = np.argsort(own, axis=1, kind="stable")
                 found = np.take_along_axis(found, order, axis=1)
             found = found[:, :count]

@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.arguments import checked
+from keras_bertfam.keras_quirks.without_gradients import without_gradients
 from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone, side_of
 from keras_bertfam.tasks.generation.defaults import (
     checked_generation,
@@ -286,6 +287,7 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
         found = write_texts(self, rows, inputs, max_length, sampler, stop, settings)
         return [texts[0][0] for texts in found]
 
+    @without_gradients
     def _sources(self, batch, strings):
         probabilities = ops.softmax(self.passage_scores(batch))
         found = []
@@ -369,6 +371,7 @@ class _DecoderOfPassages:
 _AT_ONCE = 32
 
 
+@without_gradients
 def likeliest_texts(
     task: Model,
     batch: dict[str, Any],

@@ -24,7 +24,7 @@ class Retriever(TextVectors, PretrainingTask):
 
     The loss is the cross-entropy of choosing the right passage among all passages of
     the batch: those of all queries on all replicas of a `tf.distribute` strategy, and
-    hard negatives.
+    hard negatives. The passages of rows of weight 0 aren't chosen from.
 
     A subclass defines `query_vectors`, `passage_vectors`, `score` and `towers`.
 
@@ -67,11 +67,15 @@ class Retriever(TextVectors, PretrainingTask):
             if "token_ids" in rows
         }
 
-    def _scores(self, y_pred: dict[str, Tensor]) -> tuple[Tensor, Tensor, int]:
+    def _scores(
+        self, y_pred: dict[str, Tensor], sample_weight: Any
+    ) -> tuple[Tensor, Tensor, int]:
         """Score the queries of a batch for all passages.
 
         Args:
             y_pred: what `call` returned.
+            sample_weight: numbers `(batch,)`, or `None`. The passages of a row of
+                weight 0 have the score -1e9, except for its own query.
 
         Returns:
             A tuple of float32 scores `(batch, passages)`; the column of each query's
@@ -88,7 +92,15 @@ class Retriever(TextVectors, PretrainingTask):
         if inside is not None:
             scores = ops.where(ops.expand_dims(inside, 0), scores, -1e9)
         rows = ops.arange(ops.shape(queries)[0], dtype="int32")
-        return scores, first + rows * count, count
+        right = first + rows * count
+        if sample_weight is not None:
+            weights = ops.reshape(ops.cast(sample_weight, "float32"), (-1, 1))
+            weights, *_ = distribution.rows_of_all(ops.repeat(weights, count, axis=0))
+            columns = ops.arange(ops.shape(scores)[1], dtype="int32")
+            own = ops.equal(columns, ops.expand_dims(right, 1))
+            counted = ops.logical_or(own, ops.reshape(weights, (1, -1)) > 0)
+            scores = ops.where(counted, scores, -1e9)
+        return scores, right, count
 
     def _query_losses(
         self, y: Any, scores: Tensor, right: Tensor, count: int
@@ -102,7 +114,7 @@ class Retriever(TextVectors, PretrainingTask):
         return crossentropy(right, scores)
 
     def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
-        losses = self._query_losses(y, *self._scores(y_pred))
+        losses = self._query_losses(y, *self._scores(y_pred, sample_weight))
         weights = ops.ones_like(losses)
         if sample_weight is not None:
             weights = ops.cast(ops.reshape(sample_weight, (-1,)), "float32")
@@ -112,7 +124,7 @@ class Retriever(TextVectors, PretrainingTask):
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
     ) -> dict[str, Any]:
-        scores, right, _ = self._scores(y_pred)
+        scores, right, _ = self._scores(y_pred, sample_weight)
         return super().compute_metrics(x, right, scores, sample_weight)
 
     def default_loss(self) -> None:

@@ -212,6 +212,17 @@ def test_equal_texts_are_no_negatives():
     assert value(loss, y, vectors) == pytest.approx(expected, abs=2e-5)
 
 
+def test_copies_of_a_passage_are_no_negatives_of_a_guide():
+    # Whatever the rounding: all examples have the same two texts, so nothing is left.
+    for rows in (2, 7, 33):
+        _, vectors = example("guided", rows)
+        vectors[:] = vectors[:1]
+        loss = tasks.GuidedNegatives(contrast_queries=False, contrast_passages=False)(
+            vectors[:, :2], vectors[:, :2]
+        )
+        assert abs(float(ops.convert_to_numpy(loss))) < 1e-5
+
+
 def test_errors():
     y, vectors = example("in_batch")
     floats = np.zeros(5, "float32")

@@ -38,6 +38,11 @@ def loss_of(queries, passages, weights=1.0):
     count = passages.shape[1]
     scores = queries @ passages.reshape(-1, queries.shape[-1]).T
     right = np.arange(len(queries)) * count
+    # The passages of queries that don't count aren't chosen from.
+    left_out = np.repeat(np.broadcast_to(weights, len(queries)) == 0, count)
+    scores[:, left_out] = np.where(
+        np.arange(len(left_out)) == right[:, None], scores, -1e9
+    )[:, left_out]
     losses = scipy.special.logsumexp(scores, axis=1) - scores[range(len(right)), right]
     accuracy = scores.argmax(1) == right
     return np.average(losses, weights=weights), np.average(accuracy, weights=weights)
@@ -187,6 +192,8 @@ def test_errors(model):
     with pytest.raises(ValueError, match="hidden_dim of `backbone`, 16.*=8"):
         DualEncoder(backbone, passage_backbone=wide, projection_dim=None)
     DualEncoder(backbone, passage_backbone=wide)
+    with pytest.raises(ValueError, match="`passage_backbone` must be another model"):
+        DualEncoder(backbone, passage_backbone=backbone)
     small = type(backbone)(9, 1, 2, 16, 24)
     with pytest.raises(ValueError, match="vocabulary_size of `backbone`"):
         DualEncoder(backbone, passage_backbone=small)

@@ -214,6 +214,10 @@ def test_prepared_corpora(tmp_path):
             assert (weight.numpy() <= both[0] & both[1]).all() and weight.numpy().any()
 
 
+def _first(given):
+    return {name: value[0] for name, value in given.items()}
+
+
 @pytest.mark.slow
 def test_calls_on_pairs():
     preprocessor = make()
@@ -234,7 +238,13 @@ def test_calls_on_pairs():
     spec, _, _ = two.map(lambda *x: make(buckets=[])(x, None)).element_spec
     assert spec["passage_token_ids"].shape[1] == 16  # static, for one compilation
     np.testing.assert_array_equal(full["passage_token_ids"].numpy()[..., :8], ids)
-    single, _, _ = preprocessor({name: value[0] for name, value in given.items()})
+    columns = (["w1", "w2"], ["w3", "w5"], ["w4", "w6"])  # as `mine_negatives` gives
+    del given["title"]
+    for one, other in ((columns, given), ([c[0] for c in columns], _first(given))):
+        one, other = preprocessor(tuple(one), None)[0], preprocessor(other)[0]
+        for name, value in other.items():
+            np.testing.assert_array_equal(one[name].numpy(), value.numpy())
+    single, _, _ = preprocessor(_first(given))
     for rows, shape in ((full, (2, 2)), (single, (2,))):
         assert rows["passage_token_ids"].shape == (*shape, 16)
         assert rows["query_token_ids"].shape[-1] == 8

@@ -1,5 +1,7 @@
 """Masked texts with passages that are looked up for them."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -78,6 +80,11 @@ def test_candidates_are_the_best_of_other_documents():
     np.testing.assert_array_equal(x["passage_ids"][0], everything[:3])
     with pytest.raises(ValueError, match="`num_passages` must be at most 9"):
         make(sources, num_candidates=11)
+    # An index that finds too few doesn't give those of the same document instead.
+    found = np.array([[0, 1, 2, 3, -1, -1]])
+    search._index = types.SimpleNamespace(search=lambda *_: (None, found))
+    with pytest.raises(ValueError, match="`index` must find 6.*fewer in row 0"):
+        search.look_up(query, 3, np.array([0]))
 
 
 @pytest.mark.slow
