@@ -59,11 +59,6 @@ class TaskMetrics(keras.callbacks.Callback):
         super().__init__()
         if examples.y is None:
             raise ValueError("`examples` must have labels. Received: none.")
-        if examples.task.kind == "text_to_text":
-            raise ValueError(
-                "`examples` must not be of texts to write, which `score_texts` scores. "
-                f"Received: examples of {examples.task.name!r}."
-            )
         self.examples = examples
         self.metrics = list(examples.task.metrics if metrics is None else metrics)
         check_metrics(self.metrics, "metrics")
@@ -120,9 +115,15 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
         for each question.
 
     Raises:
-        ValueError: if the names of the model's classes differ from the task's.
+        ValueError: if the names of the model's classes differ from the task's, and for
+            texts to write.
     """
     kind = examples.task.kind
+    if kind == "text_to_text":
+        raise ValueError(
+            "`examples` must not be of texts to write, which `score_texts` scores. "
+            f"Received: examples of {examples.task.name!r}."
+        )
     if kind in ("question_answering", "open_questions"):
         answers = model.predict(examples.x, batch_size=batch_size, verbose=0)
         return [answer["text"] for answer in answers]
@@ -164,7 +165,7 @@ def _namer(task, model):
 
     The task's names may lack some of the model's: those that no example has.
     """
-    names, own = task.label_names, model.label_names
+    names, own = task.label_names, getattr(model, "label_names", None)
     if names and own is None and hasattr(model, "num_classes"):
         _check_count(task, model, model.num_classes)
     if not names or own is None:

@@ -217,7 +217,7 @@ def test_callback_refuses_what_it_cannot_score():
         TaskMetrics(Examples(["a"], [1], task), metrics=["meteor"])
     texts = Examples(["a"], ["b"], get_task("xsum"))
     with pytest.raises(ValueError, match="`examples` must not be of texts to write"):
-        TaskMetrics(texts)
+        TaskMetrics(texts).compute(Answers())
 
 
 def test_every_metric_of_the_tasks_exists():
