@@ -258,7 +258,7 @@ def _benchmarks(name):
             Benchmark(f"Training step, {backend}: {work}", sides),
         )
     for backend in ("tensorflow", "torch"):
-        policy, dtype = "mixed_bfloat16", "bfloat16"
+        policy = "mixed_bfloat16"
         sides = tuple(
             Competitor(
                 f"{build}, {precision}",
@@ -272,13 +272,13 @@ def _benchmarks(name):
                 ("keras_bertfam", policy),
             )
         )
-        settings = {"size": name, "gathered": True, dtype: True}
         if backend == "torch":
-            theirs = Competitor("transformers", "training:transformers", settings)
-            sides = (*sides, theirs)
-        sides = (*sides, _products(laws.step_flops(size), dtype))
+            settings = {"size": name, "gathered": True, "bfloat16": True}
+            build = "training:transformers"
+            sides = (*sides, Competitor("transformers", build, settings, backend))
+        sides = (*sides, _products(laws.step_flops(size), "bfloat16"))
         title = f"Training step in 16 bits, {backend}: {work}"
-        yield f"train-{name}-{dtype}-{backend}", Benchmark(title, sides)
+        yield f"train-{name}-bfloat16-{backend}", Benchmark(title, sides)
     peers = tuple(
         Competitor(
             label,

@@ -11,11 +11,12 @@ _BFLOAT16 = {"avx512_bf16", "amx_bf16"}
 
 
 def device_and_bfloat16() -> tuple[str, bool]:
-    """Name what Keras computes on, and tell whether bfloat16 is faster there.
+    """Name what Keras computes on, and tell whether bfloat16 is sure to be faster.
 
     It is on GPUs and TPUs that have it and, with PyTorch, on CPUs that have
-    instructions for it. TensorFlow's and JAX's compiler multiplies bfloat16 on CPUs no
-    faster than float32.
+    instructions for it. On CPUs JAX multiplies bfloat16 no faster than float32.
+    TensorFlow does, but only models as wide as BERT base gain more by it than by being
+    compiled.
 
     Returns:
         Tuple of `"CPU"`, `"GPU"` or `"TPU"`, and a bool.

@@ -127,7 +127,7 @@ def learn_vocabulary(run: PretrainingRun) -> int:
 def with_precision(
     run: PretrainingRun, report: Callable[[str], Any] = print
 ) -> PretrainingRun:
-    """Replace the precision `"auto"` of a run by the faster of float32 and bfloat16.
+    """Replace the precision `"auto"` of a run by float32 or bfloat16.
 
     Args:
         run: `PretrainingRun`.
@@ -143,12 +143,16 @@ def with_precision(
     on, bfloat16_pays = device_and_bfloat16()
     if given == AUTO:
         chosen = "bfloat16" if bfloat16_pays else "float32"
-        report(f"Precision: {chosen}, the faster one on this {on} with {backend}.")
+        sure = "is" if bfloat16_pays else "isn't sure to be"
+        report(
+            f"Precision: {chosen}, as bfloat16 {sure} faster on this {on} with "
+            f"{backend}."
+        )
         return run.changed(precision=chosen)
     if on == "CPU" and not (bfloat16_pays and given == "bfloat16"):
         report(
             f"{given} may be slower than float32 on this CPU with {backend}. "
-            f"`--precision {AUTO}` chooses the faster one."
+            f"`--precision {AUTO}` takes bfloat16 only where it is sure to be faster."
         )
     return run
 

@@ -26,7 +26,7 @@ from keras_bertfam.version import __version__
 from keras_bertfam.whole_files import write_text
 
 FILE_NAME = "run.yaml"
-# The precision that `cli/precision.py` replaces by one of the others.
+# The precision that `pretrain` replaces by float32 or bfloat16.
 AUTO = "auto"
 PRECISIONS = {
     "float32": "float32",
@@ -148,8 +148,8 @@ class PretrainingRun:
     strategy: str | None = _setting(None, f"What to mask: {_listed(strategies())}.")
     precision: str = _setting(
         "float32",
-        f"Number format of the computation: {_listed([*PRECISIONS, AUTO])}. auto: the "
-        "fastest on this machine of float32 and bfloat16.",
+        f"Number format of the computation: {_listed([*PRECISIONS, AUTO])}. auto: "
+        "bfloat16 where it is sure to be faster, else float32.",
     )
     jit_compile: bool | None = _setting(
         None, "Compile the step with XLA, or with PyTorch's compiler."

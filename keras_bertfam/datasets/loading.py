@@ -383,8 +383,10 @@ def _read(task, path, broken):
         return tables.read(path, TableRequest(task.columns, task.label)).records
     if task.kind == "multiple_choice" and suffix_of(path) == ".csv":
         return files.read_csv(path)
-    if task.kind in ("classification", "regression") and tables.has_commas(path):
-        optional = (task.label or "label", "id")  # a test part has no labels
+    one_label = task.kind in ("classification", "regression")
+    if one_label and tables.has_columns_without_tabs(path):
+        # A test part has no labels.
+        optional = [name for name in (task.label, "id") if name is not None]
         return tables.read(path, TableRequest(task.columns, optional=optional)).records
     json = task.json_lines or suffix_of(path) in (".json", ".jsonl", ".ndjson")
     if json or task.kind in ("multiple_choice", "relations"):

@@ -21,8 +21,6 @@ _QUESTIONS = "question_answering"
 _KINDS = ("classification", "regression", "tagging", "multi_label", "text_to_text") + (
     _QUESTIONS,
 )
-# What a question may have beside its text: the name of its article, too.
-_NAMES = ("id", "title")
 _WITHOUT_NAMES = ("regression", "text_to_text", _QUESTIONS)
 # How missing values and numbers that aren't finite are written.
 _NAN, _INFINITE = (re.compile(text, re.I) for text in ("[-+]?nan", "[-+]?inf(inity)?"))
@@ -141,8 +139,8 @@ def question_records(table: Table, request: TableRequest) -> list[dict[str, Any]
         request: `TableRequest`, whose texts are a question and its context.
 
     Returns:
-        List of dicts of `question`, `context` and `answers`, and of `id` and `title`
-        if the table has them.
+        List of dicts of `question`, `context`, `answers`, and of the optional columns
+        that have a value.
 
     Raises:
         ValueError: for cells that aren't texts, or answers that aren't in the context.
@@ -159,8 +157,8 @@ def question_records(table: Table, request: TableRequest) -> list[dict[str, Any]
                 where = f"{table.place(number)}, column {request.label!r}"
                 raise ValueError(f"{where}: {error}") from error
         texts = {"question": record[question], "context": record[context]}
-        named = {name: record[name] for name in _NAMES if record.get(name) is not None}
-        records.append({**named, **texts, "answers": answers})
+        more = {n: record[n] for n in request.optional if record.get(n) is not None}
+        records.append({**more, **texts, "answers": answers})
     return records
 
 

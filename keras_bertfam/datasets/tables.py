@@ -130,7 +130,7 @@ def is_column_file(path: Path) -> bool:
     return suffix_of(path) in (*_DELIMITERS, *_PARQUET)
 
 
-def has_commas(path: Path) -> bool:
+def has_columns_without_tabs(path: Path) -> bool:
     """Tell whether a file is Parquet, or CSV whose first line has no tab."""
     if suffix_of(path) in _PARQUET:
         return True

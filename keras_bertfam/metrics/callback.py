@@ -175,7 +175,8 @@ def _namer(task, model):
         name: name if name in names else folded.get(str(name).casefold(), name)
         for name in own
     }
-    if not {*spelled.values()} & {*names} - {"O"}:  # the tag of words outside
+    told = {*names} - {"O"}  # the tag of words outside
+    if told and not told & {*spelled.values()}:
         raise ValueError(
             f"The model's `label_names` must be those of {task.name!r}, "
             f"{[*names]}. Received: {[*own]}."

@@ -197,6 +197,10 @@ def test_tags_are_compared_by_name():
         }
     with pytest.raises(ValueError, match="`label_names` must be those of 'wnut17'"):
         predicted_labels(Tags("O", "B-LOC"), examples)
+    outside = dataclasses.replace(
+        examples, task=dataclasses.replace(task, label_names=("O",))
+    )
+    assert predicted_labels(Tags("O", "B-LOC"), outside) == [["B-LOC", "O"]]
 
 
 class Answers:

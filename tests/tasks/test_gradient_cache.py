@@ -78,7 +78,7 @@ def test_gradient_without_dropout_is_that_of_the_batch(rows):
 
 
 @pytest.mark.slow
-def test_gradient_in_mixed_precision(monkeypatch):
+def test_gradient_in_mixed_precision():
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
@@ -98,7 +98,7 @@ def test_gradient_in_mixed_precision(monkeypatch):
 
 def test_what_does_not_go_with_chunks():
     texts, _ = tiny.texts(3)
-    for make_task in (make, lambda rows: cross_encoder(rows)):
+    for make_task in (make, cross_encoder):
         gated = add_head_gates(make_task(rows=1), penalty=0.1)
         gated.compile("sgd", gradient_cache_rows=1)
         with pytest.raises(ValueError, match="must be `None` for a model.*head_gates"):
