@@ -298,10 +298,7 @@ def sum_over_processes(model: Model, values: Sequence[float]) -> list[float]:
         return [*values]
     with strategy.scope():
         # Each replica gets an equal part of the worker's numbers.
-        here = (
-            strategy.num_replicas_in_sync
-            // strategy.cluster_resolver.cluster_spec().num_tasks("worker")
-        )
+        here = len(strategy.extended.worker_devices)
         parts = tf.constant(values, "float32") / here
         given = strategy.experimental_distribute_values_from_function(lambda _: parts)
         return [float(x) for x in strategy.reduce("SUM", given, axis=None)]
@@ -310,6 +307,7 @@ def sum_over_processes(model: Model, values: Sequence[float]) -> list[float]:
 def across_workers(strategy: Any) -> bool:
     """Tell whether a strategy of TensorFlow spans several processes."""
     multi_worker = tf.distribute.MultiWorkerMirroredStrategy
-    if not isinstance(strategy, multi_worker):
-        return False
-    return strategy.cluster_resolver.cluster_spec().num_tasks("worker") > 1
+    # Keras asks the same. Without `TF_CONFIG` such a strategy is that of one process.
+    return (
+        isinstance(strategy, multi_worker) and strategy.extended._in_multi_worker_mode()
+    )

@@ -34,6 +34,8 @@ def quantize(
         mode: see `LibraryModel.quantize`, as the others.
     """
     among = None
+    if mode is None:
+        mode = getattr(config, "mode", None)
     if mode in _CALIBRATED:
         config = copy.copy(config)
         structure = config.quantization_layer_structure
@@ -155,8 +157,8 @@ def with_float_policy(saved: dict[str, Any], dtype: Any) -> Any:
 
     Args:
         saved: dict.
-        dtype: Keras dtype or dtype policy; `None` for the usual one. A map takes
-            the place of the saved one.
+        dtype: Keras dtype or dtype policy; `None` for the usual one. It is for all
+            layers that aren't quantised. A map takes the place of the saved one.
 
     Returns:
         `DTypePolicyMap`.
@@ -169,10 +171,44 @@ def with_float_policy(saved: dict[str, Any], dtype: Any) -> Any:
         return policy
     saved = copy.deepcopy(saved)
     saved["config"]["default_policy"] = policy.name
-    for one in saved["config"]["policy_map"].values():
+    layers = saved["config"]["policy_map"]
+    for path, one in [*layers.items()]:
         if "source_name" in one["config"]:  # it is quantised
             one["config"]["source_name"] = policy.name
+        elif dtype is not None:
+            del layers[path]
     return keras.dtype_policies.get(saved)
+
+
+def with_dtype(part: Config, dtype: Any) -> Config:
+    """Give a serialised backbone, and a backbone in its config, another float dtype.
+
+    Args:
+        part: dict of a serialised backbone.
+        dtype: Keras dtype or dtype policy.
+    """
+    config = dict(part["config"])
+    policy = keras.dtype_policies.get(dtype)
+    if is_map(config.get("dtype")):
+        policy = with_float_policy(config["dtype"], policy)
+    config["dtype"] = keras.dtype_policies.serialize(policy)
+    if isinstance(config.get("backbone"), dict):
+        config["backbone"] = with_dtype(config["backbone"], dtype)
+    return {**part, "config": config}
+
+
+def is_map(saved: Any) -> bool:
+    """Tell whether a serialised dtype policy is one by layer."""
+    return isinstance(saved, dict) and saved.get("class_name") == "DTypePolicyMap"
+
+
+def float_policy(policy: Any) -> str:
+    """Name the dtype policy of float layers, given as Keras takes one."""
+    policy = keras.dtype_policies.get(policy)
+    if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
+        policy = policy.default_policy
+    name: str = policy.name
+    return name
 
 
 def quantize_again(model: Model, saved: Config | None) -> None:

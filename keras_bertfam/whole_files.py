@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import secrets
 from collections.abc import Iterator
 
 from keras_bertfam.types import Path
@@ -23,7 +24,8 @@ def written_aside(path: Path) -> Iterator[str]:
         A context manager that yields the path to write to.
     """
     folder, name = os.path.split(os.path.abspath(path))
-    part = os.path.join(folder, f".{name}.{os.getpid()}")
+    # Two machines, or two containers, may have processes of the same number.
+    part = os.path.join(folder, f".{name}.{secrets.token_hex(8)}")
     try:
         yield part
         flush(part)

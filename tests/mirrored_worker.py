@@ -1,13 +1,14 @@
 """Runs under `MirroredStrategy` on two logical devices; prints results as JSON.
 
 Usage: python -m tests.mirrored_worker [POLICY]
-       python -m tests.mirrored_worker accumulated
+       python -m tests.mirrored_worker accumulated|alone
 
 With a dtype policy only the training is run; the second is of batches of all
 objectives. Logical devices are settled when
 TensorFlow starts, hence a process of its own.
 """
 
+import contextlib
 import json
 import sys
 
@@ -20,7 +21,7 @@ from keras_bertfam import distribution, tasks
 from keras_bertfam.keras_quirks import replicas
 from keras_bertfam.layers.blocks.dropout import Dropout
 from keras_bertfam.layers.blocks.embedding import TokenEmbedding
-from keras_bertfam.optimizers import Lamb, pretraining_optimizer
+from keras_bertfam.optimizers import Lamb, accumulation, pretraining_optimizer
 from tests import tiny_fine_tuning as fine_tuning
 from tests import tiny_late_interaction as late_interaction
 from tests import tiny_masked_lm as tiny
@@ -151,6 +152,43 @@ def accumulated(strategy, name):
     return found
 
 
+def weighed_under_a_loss_scale(strategy):
+    """How far gradients 1 and 4 of batches with 30 and 10 tokens move a variable."""
+    with strategy.scope():
+        variable = keras.Variable([0.0])
+        optimizer = keras.optimizers.LossScaleOptimizer(
+            keras.optimizers.SGD(1.0, gradient_accumulation_steps=2), initial_scale=1.0
+        )
+        optimizer.build([variable])
+    replicas.sum_gradients_first(optimizer)
+    accumulation.weigh_batches(optimizer)
+
+    @tf.function
+    def step(gradient, weight):
+        with accumulation.weighed(weight, tf.zeros([1])):
+            with accumulation.seen_by_threads(optimizer):
+                optimizer.apply([gradient], [variable])
+
+    for gradient, weight in (([1.0], [30.0]), ([4.0], [10.0])):
+        strategy.run(step, args=(tf.constant(gradient), tf.constant(weight)))
+    return float(variable.numpy()[0])
+
+
+def alone():
+    """Accumulated updates without a strategy, and under one that has one replica."""
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()  # there is no `TF_CONFIG`
+    assert not distribution.across_workers(strategy)
+    found = []
+    for scope in (contextlib.nullcontext(), strategy.scope()):
+        with scope:
+            model = tiny.make_model()
+        optimizer = {"learning_rate": 0.1, "total_steps": 9}
+        model.compile(gradient_accumulation_steps=2, **optimizer)  # out of the scope
+        history = model.fit(tiny.stream(model).take(4), verbose=0).history
+        found.append(history["loss"])
+    return found
+
+
 def decayed(strategy):
     """Names of variables, on any replica, that weight decay changes."""
     with strategy.scope():
@@ -251,6 +289,9 @@ def tokens_of_texts(strategy):
 
 
 def main():
+    if sys.argv[1:] == ["alone"]:
+        print(json.dumps(alone()))
+        return
     cpu = tf.config.list_physical_devices("CPU")[0]
     configuration = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(cpu, configuration)
@@ -268,6 +309,7 @@ def main():
         "embedding_gradients": embedding_gradients(strategy),
         "overflow": overflow_on_one_replica(strategy),
         "accumulated": {name: accumulated(strategy, name) for name in ACCUMULATED},
+        "weighed": weighed_under_a_loss_scale(strategy),
         "decayed": decayed(strategy),
         "lamb": lamb(strategy),
         "a_packed_row": a_packed_row(strategy),

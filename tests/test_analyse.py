@@ -1,12 +1,14 @@
 """The command that writes a page of all that can be said of a model and texts."""
 
+import json
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from keras_bertfam import models, tasks
 from keras_bertfam.analysis import overview, pseudo_log_likelihood
-from keras_bertfam.cli import analysis
+from keras_bertfam.cli import analysis, scoring
 from keras_bertfam.cli.app import app
 from tests import tiny_fine_tuning as tiny
 from tests import tiny_masked_lm, tiny_text_to_text
@@ -138,6 +140,35 @@ def test_a_fine_tuned_task_on_labelled_examples(tmp_path):
     assert "<td>&lt;even&gt;</td>" in html and "<even>" not in html
     code, text = run(*arguments, input="the cat\n")
     assert code == 2 and "`--label` must be the column" in text
+
+
+@pytest.mark.slow
+def test_labels_of_all_kinds_have_a_page(tmp_path):
+    """Sets of labels, and the tags of a model whose classes have no names."""
+    backbone = tiny.make_backbone(num_layers=1)
+    sets = zip(TEXTS, (["a"], ["a", "b"], [], ["c"], ["b"]), strict=True)
+    rows = (json.dumps({"text": text, "labels": found}) for text, found in sets)
+    (tmp_path / "x.jsonl").write_text("\n".join(rows), "utf-8")
+    tags = "\n\n".join(["the 0\ncat 1\nsat 0", "a 0\ndog 1"] * 3)
+    (tmp_path / "x.conll").write_text(tags, "utf-8")
+    classifier = tasks.TextClassifier(
+        backbone,
+        preprocessor=tasks.TextClassifierPreprocessor(tiny.make_tokenizer(), 16),
+        label_names=["a", "b", "c"],
+        multi_label=True,
+    )
+    tagger = tasks.TokenClassifier(
+        backbone, 2, tasks.TokenClassifierPreprocessor(tiny.make_tokenizer(), 16)
+    )
+    for model, table, label in (
+        (classifier, "x.jsonl", "labels"),
+        (tagger, "x.conll", None),
+    ):
+        examples = scoring.table_of(model, str(tmp_path / table), (), label)
+        sections = overview.labelled_sections(examples)
+        found = {s.title: s.make(model, TEXTS) for s in sections}
+        assert found["Scores"] and found["Importance of heads"]
+        assert found["Calibration"] is None
 
 
 @pytest.mark.slow

@@ -145,7 +145,11 @@ def test_processes_of_jax_are_killed_and_one_goes_on(text_file, tmp_path):
     )
     codes, logs = run_processes([run], tmp_path, "jax", 2, steps=5)
     assert codes == [-signal.SIGKILL] * 2, logs
-    assert sorted(os.listdir(tmp_path / "shared-backup")) == ["backup.npz", "run.yaml"]
+    assert sorted(os.listdir(tmp_path / "shared-backup")) == [
+        ".unfinished",
+        "backup.npz",
+        "run.yaml",
+    ]
     single = make_run(text_file, tmp_path / "single")
     codes, logs = run_processes([run, single], tmp_path, "jax", 1, devices=2)
     assert codes == [0], logs
@@ -193,7 +197,11 @@ def test_one_process_that_is_told_to_end_ends_all(backend, kind, text_file, tmp_
     assert "SIGTERM: stopped at step 4 of 6. The backup in" in logs[0]
     assert "The same command with --resume continues" in logs[0]
     assert "SIGTERM" not in logs[1].replace("SIGTERM caught", "")
-    assert sorted(os.listdir(tmp_path / "shared-backup")) == ["backup.npz", "run.yaml"]
+    assert sorted(os.listdir(tmp_path / "shared-backup")) == [
+        ".unfinished",
+        "backup.npz",
+        "run.yaml",
+    ]
     codes, logs = run_processes([run], tmp_path, backend, 2)
     assert codes == [0, 0], logs
     assert "Continuing at step 4 of 6, from the backup in" in logs[0]

@@ -158,6 +158,23 @@ def test_batches_of_any_objective_are_accumulated_over_replicas():
 @tensorflow_only
 @pytest.mark.slow("release")
 @pytest.mark.any_backend
+def test_batches_keep_their_weights_under_a_loss_scale(mirrored):
+    # (30 * 1 + 10 * 4) / 40 on each of two replicas.
+    assert mirrored["weighed"] == pytest.approx(-2 * 1.75)
+
+
+@tensorflow_only
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_a_strategy_with_one_replica_accumulates():
+    done = run_module("tests.mirrored_worker", "alone")
+    one, other = json.loads(done.stdout.splitlines()[-1])
+    assert one == pytest.approx(other, rel=1e-5)
+
+
+@tensorflow_only
+@pytest.mark.slow("release")
+@pytest.mark.any_backend
 def test_weight_decay_over_replicas_acts_on_kernels_only(mirrored):
     assert mirrored["decayed"] == ["bias_layer/kernel"]
 

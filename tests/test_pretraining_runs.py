@@ -156,7 +156,8 @@ def test_a_killed_run_is_known_by_what_its_file_says(text_file, tmp_path):
     folder = pathlib.Path(inputs.backup_folder(run))
     folder.mkdir()
     run.write(folder / "run.yaml")
-    (folder / "backup.npz").write_bytes(b"")
+    for name in ("backup.npz", ".unfinished"):
+        (folder / name).write_bytes(b"")
     inputs.check_run(run)
     run = run.changed(backbone_arguments={"attention_window": (0, 64)})
     with pytest.raises(ValueError, match="`backbone_arguments` must be .*128"):
@@ -455,6 +456,8 @@ def test_recipes_are_settings(received):
     settings = {**runs.RECIPES["quick"], "learning_rate": 2e-4}
     assert received == [PretrainingRun(files=("a.txt",), **settings)]
     others = {"num_layers": 3}
+    elmo = runs.with_recipe("quick", {"family": "elmo"})
+    assert "optimizer" not in elmo["optimizer_arguments"]  # it has no matrices
     merged = runs.with_recipe("quick", {"backbone_arguments": others})
     assert merged["backbone_arguments"] == {"dropout": 0.0, **others}
 
@@ -474,7 +477,7 @@ def test_arguments_of_classes_are_options(tmp_path, received):
     assert received[-1].preprocessor_arguments == masking
     code, text = command("a.txt", "--config", tmp_path / "run.yaml", *given)
     assert code == 0, text
-    assert received[-1].epochs == 3 and received[-1].learning_rate == 1e-3
+    assert received[-1].epochs == 3 and received[-1].learning_rate == 2e-3
     assert received[-1].backbone_arguments == {"dropout": 0.0, "num_layers": 3}
     for wrong, message in [
         (["--set", "layers=3"], "`--set` must name an argument of backbone,"),
@@ -524,7 +527,10 @@ def test_mistakes_in_options_are_a_line(tmp_path):
             "`--teacher` must be the preset to distil",
         ),
         (("--config", "none.yaml"), "'none.yaml'"),
-        (("--recipe", "slow"), "`--recipe` must be one of ['published', 'quick']"),
+        (
+            ("--recipe", "slow"),
+            "`--recipe` must be one of ['published', 'quick', 'quick_adamw']",
+        ),
         (("--recipe", "quick", "--config", "a"), "`--recipe` must be left out"),
     ]:
         code, text = command(*arguments)
@@ -686,7 +692,11 @@ def test_a_killed_run_is_resumed_only_when_asked_to(text_file, tmp_path, monkeyp
         context.setattr(pretraining, "SAVE_FREQ", 3)
         with pytest.raises(Killed):
             pretraining.pretrain(run, lambda line: None)
-    assert sorted(os.listdir(tmp_path / "preset-backup")) == ["backup.npz", "run.yaml"]
+    assert sorted(os.listdir(tmp_path / "preset-backup")) == [
+        ".unfinished",
+        "backup.npz",
+        "run.yaml",
+    ]
     with pytest.raises(ValueError, match="`resume` must be given"):
         pretraining.pretrain(run)
     with pytest.raises(ValueError, match="`epochs` must be 2, as in the killed run"):

@@ -24,6 +24,7 @@ from keras_bertfam.cli.reproduce import (
 from keras_bertfam.cli.reproduce.paper_tables import names, read_table
 from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.datasets.task_data import TASKS
+from keras_bertfam.presets.working_folders import working_folder
 from keras_bertfam.tasks.losses import token_crossentropy
 from keras_bertfam.tokenizers.pipeline_ops import special_token_ids
 from tests import every_task, tiny_sentence_pair, tiny_text_to_text
@@ -157,7 +158,7 @@ def test_killed_and_resumed(table, tmp_path, trainer):
         reproducing.reproduce(
             table, output, scale=0.5, data=[table], held_out=[table], report=str
         )
-    with pretraining.held(os.path.join(output, ".running"), output):
+    with working_folder(os.path.join(output, ".running"), output):
         with pytest.raises(ValueError, match="by one run at a time"):
             reproducing.reproduce(table, output, scale=0.5, report=str)
     with open(os.path.join(output, "results.json"), "w") as file:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from keras_bertfam.cli import pretraining
 from keras_bertfam.cli.app import app
 from keras_bertfam.cli.reproduce import (
     compute,
@@ -21,6 +20,7 @@ from keras_bertfam.cli.reproduce import (
 from keras_bertfam.cli.reproduce.results import Results
 from keras_bertfam.cli.reproduce.studies import Request
 from keras_bertfam.cli.runs import PretrainingRun
+from keras_bertfam.presets.working_folders import working_folder
 from tests import tiny_passages
 
 WORDS = "anna bob carl dora emil fred gina hans ida jack kurt lena".split()
@@ -125,7 +125,7 @@ def test_killed_and_resumed(squad, tmp_path, monkeypatch):
         ValueError, match="`pretraining_steps` must be 600, as in the results"
     ):
         run(scale=0.5)
-    with pretraining.held(os.path.join(output, ".running"), output):
+    with working_folder(os.path.join(output, ".running"), output):
         with pytest.raises(ValueError, match="one run at a time"):
             run()
 

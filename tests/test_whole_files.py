@@ -49,3 +49,15 @@ def test_a_file_is_on_the_disk_before_its_name_and_that_before_the_next(
     done.clear()
     flush_folder(folder)
     assert sorted(done) == ["data", "list", "outer"] and done[-1] == "outer"
+
+
+def test_two_writers_of_one_file_are_kept_apart(tmp_path):
+    """Processes of two machines may have the same number."""
+    with written_aside(tmp_path / "file") as first:
+        with open(first, "w") as file:
+            file.write("first")
+        with written_aside(tmp_path / "file") as second:
+            with open(second, "w") as file:
+                file.write("second")
+        assert (tmp_path / "file").read_text() == "second"
+    assert (tmp_path / "file").read_text() == "first"

@@ -5,6 +5,7 @@ import dataclasses
 import html
 import io
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ from keras_bertfam.analysis.word_states import (
     backbone_of,
     reads_rows,
 )
+from keras_bertfam.keras_quirks.without_gradients import without_gradients
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     TextClassifierPreprocessor,
     TextRegressorPreprocessor,
@@ -155,18 +157,32 @@ def _first_of(texts):
     return f"<p>These are the first {MOST_VIEWED} of {len(texts)} texts.</p>"
 
 
+_TEXTS_AT_ONCE = 32
+
+
+@without_gradients
 def _layers(model, texts):
     backbone = backbone_of(model)
-    inputs = model_inputs(model, texts)
-    outputs = backbone(inputs, return_hidden_states=True, training=False)
-    found = {}
-    for side in ("", "encoder_", "decoder_"):
-        states = outputs.get(f"{side}hidden_states")
-        if states is not None:
+    sums: dict[str, Any] = {}
+    counts: Counter[str] = Counter()
+    for start in range(0, len(texts), _TEXTS_AT_ONCE):
+        inputs = model_inputs(model, texts[start : start + _TEXTS_AT_ONCE])
+        outputs = backbone(inputs, return_hidden_states=True, training=False)
+        for side in ("", "encoder_", "decoder_"):
+            states = outputs.get(f"{side}hidden_states")
+            if states is None:
+                continue
             mask = inputs[f"{side}padding_mask"]
-            values = layer_transitions(states, mask)
-            values = {k: ops.convert_to_numpy(v) for k, v in values.items()}
-            found[side.rstrip("_")] = values
+            values, count = layer_transitions(states, mask), int(np.sum(mask))
+            name = side.rstrip("_")
+            before = sums.setdefault(name, dict.fromkeys(values, 0.0))
+            for key, value in values.items():
+                before[key] = before[key] + count * ops.convert_to_numpy(value)
+            counts[name] += count
+    found = {
+        name: {key: value / counts[name] for key, value in values.items()}
+        for name, values in sums.items()
+    }
     figure = plot_layer_transitions(found.get("", found), first=0)
     rows = [
         [f"{side} {layer}".strip(), float(distance), float(angle)]
@@ -233,7 +249,8 @@ SECTIONS = [
     Section(
         "Layers",
         "How far each layer moves its input: distance and angle between the states "
-        "before and after it, averaged over all tokens. Layers count from 0, as above.",
+        "before and after it, averaged over the tokens of all texts, of each the first "
+        "128. Layers count from 0, as above.",
         _layers,
     ),
     Section(
@@ -392,6 +409,22 @@ def relations_section(sentences: Any, dependencies: Any) -> Section:
     )
 
 
+def _as_learned(model, labels):
+    """Turn names of classes into numbers for a model that learned these.
+
+    A table's tags, and its sets of labels, are strings.
+    """
+    if getattr(model, "label_names", ()) is not None:
+        return labels
+
+    def number(label):
+        if isinstance(label, list):
+            return [*map(number, label)]
+        return int(label) if isinstance(label, str) else label
+
+    return [*map(number, labels)]
+
+
 def labelled_sections(examples: Any) -> list[Section]:
     """Make the sections with a fine-tuned task's scores, and the heads it needs.
 
@@ -402,13 +435,13 @@ def labelled_sections(examples: Any) -> list[Section]:
     def scores(model: Any, texts: list[Any]) -> str | None:
         if not hasattr(model, "report"):
             return None
-        report = model.report(examples.x, examples.y)
+        report = model.report(examples.x, _as_learned(model, examples.y))
         tables = report.tables().items()
         parts = [f"<h3>{title}</h3>\n{as_table(*table)}" for title, table in tables]
         return as_image(report.plot(), report.title) + "\n".join(parts)
 
     def confidence(model: Any, texts: list[Any]) -> str | None:
-        if not hasattr(model, "classify"):
+        if not hasattr(model, "classify") or getattr(model, "multi_label", False):
             return None
         outputs = model.predict(examples.x, verbose=0)
         probabilities = ops.convert_to_numpy(model.probabilities(outputs))
@@ -418,9 +451,14 @@ def labelled_sections(examples: Any) -> list[Section]:
     def importance(model: Any, texts: list[Any]) -> str | None:
         if not hasattr(model, "report") or not has_heads(model) or len(examples) < 2:
             return None
-        some = examples[:_EXAMPLES]
-        parts = some[: len(some) // 2], some[len(some) // 2 :]
-        first, second = ((part.x, part.y) for part in parts)
+        some = examples
+        if len(some) > _EXAMPLES:
+            _, some = some.split(_EXAMPLES / len(some))
+        try:
+            parts = some.split(0.5)
+        except ValueError:  # too few of each class
+            parts = some[: len(some) // 2], some[len(some) // 2 :]
+        first, second = ((part.x, _as_learned(model, part.y)) for part in parts)
         found = head_importance(model, first)
         figure, [axes] = new_figure(1)
         draw_heads(figure, axes, "importance, normalised in each layer", found, None)

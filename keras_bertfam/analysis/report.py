@@ -220,12 +220,15 @@ def label_set_report(
     names = list(label_names or range(probabilities.shape[1]))
     y_pred = probabilities >= 0.5
     sklearn = METRICS["accuracy"].load()
+    # With a class that never holds, as scikit-learn takes a single one for two.
+    padded = [np.pad(each, ((0, 0), (0, 1))) for each in (y_true, y_pred)]
     shares, micro = (
         sklearn.precision_recall_fscore_support(
-            y_true, y_pred, average=average, zero_division=0
+            *padded, average=average, zero_division=0
         )
         for average in (None, "micro")
     )
+    shares = [each[:-1] for each in shares]
     right = np.where(y_true, probabilities, 1 - probabilities)
     losses = -np.log(np.maximum(right, 1e-12)).mean(axis=1)
     errors = [

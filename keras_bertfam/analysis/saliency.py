@@ -16,7 +16,10 @@ from keras_bertfam.arguments import checked
 from keras_bertfam.keras_quirks.without_gradients import without_gradients
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.layers.data.user_inputs import refuse_single
+from keras_bertfam.tokenizers.pipeline_ops import token_strings
 from keras_bertfam.types import Model, Path, Tensor
+
+_WIDEST = 60  # inches of a plot
 
 _BASELINES = ("mask", "pad", "zero")
 
@@ -76,7 +79,8 @@ class Saliency:
         Raises:
             ImportError: without `matplotlib`, which the `analysis` extra has.
         """
-        figure, [axes] = plots.new_figure(1, max(4, 0.25 * len(self.tokens)))
+        figure, [axes] = plots.new_figure(1)
+        figure.set_size_inches(min(max(4, 0.25 * len(self.tokens)), _WIDEST), 4)
         colors = np.where(self.scores < 0, "tab:red", "tab:blue")
         places = np.arange(len(self.tokens))
         axes.bar(places, self.scores, color=list(colors))
@@ -170,6 +174,7 @@ class _Line:
         ]
         # Tokens that the task has added to the vocabulary are special, too.
         self.known = tokenizer.vocabulary_size()
+        self.strings = token_strings(tokenizer)
         self.added = getattr(task.preprocessor, "new_tokens", ())
         self.special += range(self.known, self.known + len(self.added))
         self.content = None
@@ -227,7 +232,7 @@ class _Line:
 
     def _token(self, number):
         if number < self.known:
-            return self.tokenizer.id_to_token(number)
+            return self.strings[number]
         return self.added[number - self.known]
 
     def _called(self, place):

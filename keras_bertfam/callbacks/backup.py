@@ -227,8 +227,8 @@ class BackupAndResume(SetStreamPosition):
         if self._skipped is not None:  # this may be all batches of an epoch
             self._skipped.end()
             self._skipped = None
-        if self._since_backup or self.save_freq == "epoch":
-            self._save(epoch + 1, 0)
+        # Always: callbacks may have changed something since the last batch's backup.
+        self._save(epoch + 1, 0)
         if self._asked()[1]:
             self._end()
 

@@ -22,7 +22,10 @@ from keras_bertfam.whole_files import write_text
 
 _DELETED = ".deleted-"
 _STEP = re.compile(r"step-(\d{6,})")
-_SMALLER_IS_BETTER = re.compile(r"loss|perplexity|error|(^|_)r?m[as]e$")
+_SMALLER_IS_BETTER = re.compile(
+    r"(^|_)loss(_|$)|perplexity|error|entropy|divergence|nats|bits|"
+    r"(^|_)(r?m[as]e|mape|msle|nll|wer|cer|hinge|poisson|huber|log_cosh)$"
+)
 
 
 @checked
@@ -41,8 +44,8 @@ class PresetCheckpoint(keras.callbacks.Callback):
         folder: path, which is made if it doesn't exist. Use one folder for each run.
         keep_last: positive int, or `None` for all.
         monitor: name of a value in an epoch's logs, or `None` for no `best`.
-        mode: `"min"`, `"max"`, or `"auto"`: `"min"` for losses, perplexities and
-            errors, and `"max"` for others.
+        mode: `"min"`, `"max"`, or `"auto"`: `"min"` for names of losses, entropies,
+            perplexities and errors, and `"max"` for others.
         save_freq: `"epoch"`, or int: the number of batches between presets.
 
     Raises:

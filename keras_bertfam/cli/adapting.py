@@ -16,6 +16,7 @@ from keras_bertfam.cli.reproduce.paper_tables import folder_name
 from keras_bertfam.cli.reproduce.results import Results
 from keras_bertfam.cli.runs import PRECISIONS, PretrainingRun, merged
 from keras_bertfam.presets import folders
+from keras_bertfam.presets.working_folders import working_folder
 from keras_bertfam.types import Config
 from keras_bertfam.whole_files import write_text
 
@@ -109,7 +110,7 @@ def adapt(
     """
     folders.check_destination(output)
     runs = {way: pretraining.with_precision(run, report) for way, run in runs.items()}
-    with pretraining.held(os.path.join(output, ".running"), output):
+    with working_folder(os.path.join(output, ".running"), output):
         results = Results(output)
         for seed, way in ((seed, way) for seed in range(seeds) for way in WAYS):
             run = runs[FURTHER if way == AS_IT_IS else way].changed(seed=seed)

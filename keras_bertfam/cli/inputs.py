@@ -25,6 +25,7 @@ from keras_bertfam.presets.inspection import (
     published_family,
     tasks_of,
 )
+from keras_bertfam.presets.working_folders import check_working_folder
 from keras_bertfam.tasks.generation.settings import SAMPLERS
 from keras_bertfam.text_files.sources import Reading
 from keras_bertfam.types import Config
@@ -119,6 +120,7 @@ def check_run(run: PretrainingRun) -> None:
             check_findable(preset, name)
     folders.check_preset_destination(run.output)
     backup = backup_folder(run)
+    check_working_folder(backup, run.output)
     if not has_backup(backup):
         return
     if not run.resume:

@@ -20,7 +20,7 @@ from keras_bertfam.datasets.tables import TableRequest
 from keras_bertfam.parsing import parse_json
 from keras_bertfam.presets import hub, preset_checks
 from keras_bertfam.presets.checkpoints import formats
-from keras_bertfam.presets.converting.heads import task_name
+from keras_bertfam.presets.converting.heads import counterparts, task_name
 from keras_bertfam.presets.names import list_presets
 from keras_bertfam.tasks.generation.defaults import DRAWN_FROM
 from keras_bertfam.tasks.generation.nucleus import NucleusSampler
@@ -63,6 +63,9 @@ def load_tasks(presets: Sequence[str]) -> Model:
 def load_model(preset: str) -> Model:
     """Load the task of a checkpoint, or one without a head for a backbone.
 
+    A discriminator without its generator counts as a backbone: a new generator knows
+    nothing.
+
     Args:
         preset: name or folder of a checkpoint.
     """
@@ -70,7 +73,13 @@ def load_model(preset: str) -> Model:
     path = os.fspath(hub.locate(published or preset))
     reader = formats.find_reader(path)
     if reader is not None:
-        name = task_name(reader.open_source(path))
+        source = reader.open_source(path)
+        if published is not None:
+            source = published.complete(source)
+        name = task_name(source)
+        ours = counterparts().get(str(name))
+        if ours is not None and ours.generator and "generator" not in source.parts:
+            name = None
     else:
         saved = preset_checks.read_json(path, preset_checks.TASK_FILE) or {}
         name = saved.get("registered_name")

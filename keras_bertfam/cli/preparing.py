@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import os
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -66,7 +67,10 @@ def prepare(
         names = inspect.signature(count_words).parameters
         counting = {name: options[name] for name in names if name in options}
         report(f"Learning a vocabulary of at most {new_vocabulary} tokens.")
-        made = make_tokenizer(run, count_words(sources, **counting))
+        parent = os.path.dirname(os.path.abspath(output))  # workers see `output`
+        os.makedirs(parent, exist_ok=True)
+        counts = count_words(sources, **counting, working_folder=parent)
+        made = make_tokenizer(run, counts)
     else:
         options["family"] = family
     manifest = corpora.prepare(

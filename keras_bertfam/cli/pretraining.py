@@ -1,11 +1,9 @@
 """Pre-train, from text files to the preset that is written."""
 
 import contextlib
-import fcntl
 import os
-import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import keras
@@ -41,9 +39,10 @@ from keras_bertfam.layers.data.documents.reading import share_of_documents
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.prepared.token_corpus import TokenCorpus
 from keras_bertfam.layers.data.rows.batches import full_batches
-from keras_bertfam.presets import folders, locks
+from keras_bertfam.presets import folders
 from keras_bertfam.presets.families.parts.phases import Phase
 from keras_bertfam.presets.tokenizer_formats.tokenizer_sources import open_tokenizer
+from keras_bertfam.presets.working_folders import discard, working_folder
 from keras_bertfam.tasks import train_in_phases
 from keras_bertfam.tokenizers.texts import MixedDocuments
 from keras_bertfam.types import Model, TFDataset
@@ -299,7 +298,8 @@ def _fit(run, model, documents, callbacks, verbose):
     if run.validation:
         held_out = dataset(read_validation(run), training=False)
         if run.distribution:
-            held_out = full_batches(held_out, run.batch_size)
+            none = -1 if model.label_kind == "token or -1" else 0
+            held_out = full_batches(held_out, run.batch_size, none)
     if run.steps_per_epoch is not None:
         data = data.repeat()
     model.fit(
@@ -336,39 +336,14 @@ def _fit_phases(run, model, documents, callbacks, verbose):
 def _alone(run):
     """Reserve the folder of a run's state for this process; remove it at the end."""
     folder = backup_folder(run)
-    with held(folder, run.output):
+    with working_folder(folder, run.output):
         try:
             yield folder
         except BaseException:
             if not has_backup(folder):
-                shutil.rmtree(folder)
+                discard(folder)
             raise
-        shutil.rmtree(folder)
-
-
-@contextlib.contextmanager
-def held(folder: str, output: str) -> Iterator[None]:
-    """Make a folder and lock it, unless another process holds it.
-
-    Args:
-        folder: path.
-        output: str, what a user has given as `output`.
-
-    Raises:
-        ValueError: if another process holds it.
-    """
-    os.makedirs(folder, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        if locks.lock(descriptor, fcntl.LOCK_EX) is False:
-            raise ValueError(
-                f"`output` must be used by one run at a time. Received: {output!r}, "
-                f"whose {folder} another process holds."
-            )
-        yield
-    finally:
-        locks.lock(descriptor, fcntl.LOCK_UN)  # also if a child process has it open
-        os.close(descriptor)
+        discard(folder)
 
 
 def save(run: PretrainingRun, model: Model) -> None:

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ from keras_bertfam.types import Path
 from keras_bertfam.whole_files import file_digest, write_text, written_aside
 
 _INDEX_FOLDER = "rows"
+_NOT_WRITABLE = errno.EACCES, errno.EPERM, errno.EROFS
 
 
 class RowIndex:
@@ -35,7 +37,8 @@ class RowIndex:
         folder: path of the corpus.
         kind: `RowKind`.
         manifest: `Manifest` of the corpus, if it has been read.
-        cache: path of the folder of indexes. Defaults to `rows` in the corpus's folder.
+        cache: path of the folder of indexes, which corpora may share. Defaults to
+            `rows` in the corpus's folder.
 
     Attributes:
         count: int. Number of rows.
@@ -57,7 +60,9 @@ class RowIndex:
     ) -> None:
         manifest = manifest or Manifest.read(folder)
         self.kind = kind
-        path = os.path.join(cache or os.path.join(folder, _INDEX_FOLDER), kind.name)
+        path = os.path.join(folder, _INDEX_FOLDER, kind.name)
+        if cache is not None:
+            path = os.path.join(cache, f"{kind.name}-{_identity(manifest)[:16]}")
         counts = _read_counts(path, manifest) or _write(path, folder, kind, manifest)
         self.bounds = _bounds(counts["rows"])
         self.count = int(self.bounds[-1])
@@ -171,8 +176,10 @@ def _write(path, folder, kind, manifest):
                         digest.update(data)
         named = {x: y.hexdigest() for x, y in zip(names, digests, strict=True)}
         write_text(f"{path}.json", json.dumps(_content(manifest, counts, named)))
-    except PermissionError as error:
-        raise PermissionError(
+    except OSError as error:
+        if error.errno not in _NOT_WRITABLE:
+            raise
+        raise OSError(
             error.errno,
             "The index of a corpus's rows can't be written: give another folder for "
             "it as the `cache` of `read_tokens`. The path is",

@@ -37,9 +37,10 @@ from keras_bertfam.tasks.generation.prompts import first_token_ids
 from keras_bertfam.tasks.generation.samplers import as_sampler
 from keras_bertfam.tasks.generation.settings import GenerationSettings
 from keras_bertfam.tasks.generation.text_to_text import TextToText
-from keras_bertfam.tasks.masking.masked_lm import MaskedLM
+from keras_bertfam.tasks.masking.masked_lm import FillMask, MaskedLM
 from keras_bertfam.tasks.recurrent.bidirectional_lm import BidirectionalLM
 from keras_bertfam.tasks.recurrent.recurrent_lm import RecurrentLM
+from keras_bertfam.tasks.retrieval.retriever import Retriever
 from keras_bertfam.types import Model, Path
 
 _EXPORT = """
@@ -49,12 +50,15 @@ preset, path, options = sys.argv[1:]
 export_saved_model(preset, path, **json.loads(options))
 """
 
+_TOP_K = 5
+_OF_WRITING = "max_length", "sampler", "stop_token_ids", "settings"
+
 
 @checked
 def export_saved_model(
     model: Model | Path,
     path: Path,
-    top_k: int = 5,
+    top_k: int = _TOP_K,
     max_length: int | None = None,
     sampler: Any = None,
     stop_token_ids: Any = "auto",
@@ -123,7 +127,9 @@ def export_saved_model(
 
     - `TextClassifier`: `text`, or in the signature `pairs` `text` and
       `text_pair`, string `(batch,)`; outputs `probabilities`, float32 `(batch,
-      num_classes)`, `label_ids`, int32 `(batch,)`, and `labels`, string;
+      num_classes)`, `label_ids`, int32 `(batch,)`, and `labels`, string; with
+      `multi_label` the last two are `(batch, num_classes)`, with -1 and `""` for a
+      class that the text doesn't have;
     - `TextRegressor`: the same inputs; `scores`, float32 `(batch,)`;
     - `CrossEncoder`: `query` and `passage`, string `(batch,)`; `scores`, float32
       `(batch,)`;
@@ -204,10 +210,21 @@ def export_saved_model(
     ```
     """
     check_export_paths(model, path)
+    given = {
+        "top_k": None if top_k == _TOP_K else top_k,
+        "max_length": max_length,
+        "sampler": sampler,
+        "stop_token_ids": None if isinstance(stop_token_ids, str) else stop_token_ids,
+        "settings": settings,
+        "max_input_tokens": max_input_tokens,
+    }
+    if not isinstance(model, (str, os.PathLike)):
+        _check_used(model, given)
     numbers = (top_k, max_length, max_input_tokens)
     top_k, max_length, max_input_tokens = map(_without_numpy, numbers)
-    given = _checked_settings(model, settings)
-    if not isinstance(stop_token_ids, str) and any(map(np.ndim, stop_token_ids or ())):
+    checked_settings = _checked_settings(model, settings)
+    stops = () if stop_token_ids is None else stop_token_ids
+    if not isinstance(stops, str) and any(map(np.ndim, stops)):
         raise ValueError(
             "`stop_token_ids` must be the same for all texts of a SavedModel. "
             f"Received: stop_token_ids={stop_token_ids!r}."
@@ -215,7 +232,7 @@ def export_saved_model(
     options = {
         "top_k": top_k,
         "max_length": max_length,
-        "sampler": _checked_sampler(sampler, given),
+        "sampler": _checked_sampler(sampler, checked_settings),
         "stop_token_ids": stop_token_ids,
         "settings": settings,
         "max_input_tokens": max_input_tokens,
@@ -223,6 +240,7 @@ def export_saved_model(
     }
     if keras.backend.backend() == "tensorflow":
         model, preprocessor = _load(model)
+        _check_used(model, given)
         options |= _with_defaults(model, max_length, sampler, settings)
         with folders.write_aside(path) as folder:
             _write(model, preprocessor, folder, **options)
@@ -234,6 +252,22 @@ def export_saved_model(
             model.save_to_preset(preset)
             _export_in_tensorflow(preset, path, options)
     return path
+
+
+def _check_used(model, given):
+    """Raise a `ValueError` for options that a kind of model has no use for."""
+    used = dict.fromkeys(_OF_WRITING, (CausalLM, RecurrentLM, TextToText))
+    used["top_k"] = (FillMask,)
+    for name, value in given.items():
+        if name == "max_input_tokens":
+            is_used = not isinstance(model, Retriever)
+        else:
+            is_used = isinstance(model, used[name])
+        if value is not None and not is_used:
+            raise ValueError(
+                f"`{name}` must be left out for a {type(model).__name__}, which has no "
+                f"use for it. Received: {value}."
+            )
 
 
 def _checked_settings(model, settings):

@@ -34,8 +34,15 @@ def prepare_optimizer(model: Model) -> None:
         return
     if model.distribute_strategy.num_replicas_in_sync > 1:
         sum_gradients_first(model.optimizer)
-    else:
-        leave_gradients(model.optimizer)
+        return
+    leave_gradients(model.optimizer)
+    with model.distribute_strategy.scope():
+        # A strategy with one replica has contexts, too.
+        optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+        accumulates = optimizer.gradient_accumulation_steps
+        known = hasattr(optimizer, "_accumulates_over_replicas")
+        if tf.distribute.has_strategy() and accumulates and not known:
+            accumulate_over_replicas(optimizer)
 
 
 def only_with(data: Any) -> contextlib.AbstractContextManager[Any]:
@@ -167,7 +174,9 @@ def accumulate_over_replicas(optimizer: keras.optimizers.Optimizer) -> None:
 
     def apply(grads, variables):
         due = tf.equal((optimizer._iterations.value + 1) % steps, 0)
-        context = replica_context()
+        context = None
+        if tf.distribute.has_strategy():
+            context = tf.distribute.get_replica_context()
         if (
             context is None
             or tf.__internal__.distribute.strategy_supports_no_merge_call()
@@ -188,3 +197,4 @@ def accumulate_over_replicas(optimizer: keras.optimizers.Optimizer) -> None:
         context.merge_call(across, args=(due, grads))
 
     optimizer._backend_apply_gradients = apply
+    optimizer._accumulates_over_replicas = True

@@ -22,7 +22,13 @@ from keras_bertfam.presets.checkpoints import formats, kerashub
 from keras_bertfam.presets.converting import conversion, exporting
 from keras_bertfam.presets.converting.conversion import initialization_is_skipped
 from keras_bertfam.presets.families import Family, register
-from keras_bertfam.quantization import own_policies, quantized_layers, with_float_policy
+from keras_bertfam.quantization import (
+    is_map,
+    own_policies,
+    quantized_layers,
+    with_dtype,
+    with_float_policy,
+)
 from keras_bertfam.types import Config, Model, Path
 
 
@@ -340,7 +346,10 @@ class TokenBackbone(
             config = preset_checks.read_json(folder, preset_checks.CONFIG_FILE)
             cls._check_kind(folder, config)
             saved = config["config"].get("dtype")
-            if isinstance(saved, dict) and saved.get("class_name") == "DTypePolicyMap":
+            inner = config["config"].get("backbone")
+            if isinstance(inner, dict) and kwargs.get("dtype") is not None:
+                kwargs.setdefault("backbone", with_dtype(inner, kwargs["dtype"]))
+            if is_map(saved):
                 # KerasHub would load int8 weights into a float backbone.
                 kwargs["dtype"] = with_float_policy(saved, kwargs.get("dtype"))
             backbone = super().from_preset(folder, load_weights, **kwargs)

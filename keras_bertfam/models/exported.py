@@ -14,6 +14,7 @@ import keras
 
 from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.models import int8, onnx_graphs, verified
+from keras_bertfam.presets import folders
 from keras_bertfam.types import Model, Path
 
 # Keras's own exports of these formats need TensorFlow, or fix the length of rows.
@@ -55,8 +56,8 @@ def export_model(
     input_signature = _named(input_signature)
     if quantize is not None:
         settings = int8.settings_of(quantize, format)
-        texts, names = settings.texts, input_signature[0]
-        rows = [] if texts is None else int8.rows_of(model, texts, names)
+        texts, specs = settings.texts, input_signature[0]
+        rows = [] if texts is None else int8.rows_of(model, texts, specs)
         rounded = functools.partial(
             _export_rounded, model, keras_export, rows, settings
         )
@@ -93,6 +94,8 @@ def _put(model, export, filepath, format, verbose, signature, kwargs, verify):
     filepath = os.path.abspath(filepath)
     place = os.path.dirname(filepath)
     os.makedirs(place, exist_ok=True)
+    if os.path.isdir(filepath):
+        folders.check_destination(filepath)
     with tempfile.TemporaryDirectory(dir=place) as folder:
         written = os.path.join(folder, os.path.basename(filepath))
         export(written, format, False, signature, **kwargs)

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,26 +97,30 @@ def settings_of(quantize: Any, format: str) -> Int8Settings:
     return quantize
 
 
-def rows_of(model: Model, texts: Any, names: Iterable[str]) -> Rows:
+def rows_of(model: Model, texts: Any, specs: Mapping[str, Any]) -> Rows:
     """Make batches of rows from texts, or from a dict of arrays.
 
-    Rows of texts have no language, if the model has several.
+    Rows of texts have no language, if the model has several. Where an export has a
+    fixed length, rows are cut or padded with zeros; a fixed number of rows is that of
+    each batch, and rows that are left over aren't used.
 
     Args:
         model: a backbone or a task.
         texts: see `Int8Settings`.
-        names: names of the arrays that rows must have.
+        specs: dict of the `keras.InputSpec`s of the arrays that rows must have.
 
     Raises:
-        ValueError: for texts, if the model has no preprocessor to make rows from them;
-            for rows without one of the names; and for no rows at all.
+        ValueError: for texts, if the model isn't one that is fine-tuned, or has no
+            preprocessor; for rows without one of the names; and for fewer rows than a
+            batch has.
     """
+    size = next(iter(specs.values())).shape[0] or _BATCH
     if isinstance(texts, Mapping):
         arrays = {name: np.asarray(x) for name, x in texts.items()}
         count = max(map(len, arrays.values()), default=0)
-        starts = range(0, count, _BATCH)
+        starts = range(0, count, size)
         batches: Any = [
-            {name: x[start : start + _BATCH] for name, x in arrays.items()}
+            {name: x[start : start + size] for name, x in arrays.items()}
             for start in starts
         ]
     else:
@@ -124,22 +128,47 @@ def rows_of(model: Model, texts: Any, names: Iterable[str]) -> Rows:
         if not hasattr(preprocessor, "inputs"):
             raise ValueError(
                 "`texts` must be a dict of arrays with the names of "
-                "`input_signature()`, unless the model is a task with a preprocessor. "
-                f"Received: {type(texts).__name__}, for {type(model).__name__}."
+                "`input_signature()`, unless the model is a fine-tuning task with a "
+                f"preprocessor. Received: {type(texts).__name__}, for "
+                f"{type(model).__name__}."
             )
-        batches, _ = preprocessor.inputs(texts, _BATCH)
+        batches, _ = preprocessor.inputs(texts, size)
     rows = [{name: np.asarray(x) for name, x in batch.items()} for batch in batches]
-    if "language_ids" in names and not isinstance(texts, Mapping):
+    if "language_ids" in specs and not isinstance(texts, Mapping):
         # Preprocessors of tasks that are fine-tuned know no languages.
         rows = [
             {"language_ids": np.full_like(batch["token_ids"], -1), **batch}
             for batch in rows
         ]
-    if not rows or not rows[0].keys() >= set(names):
+    if not rows or not rows[0].keys() >= specs.keys():
         raise ValueError(
-            f"`texts` must have at least one row, with {sorted(names)}. "
+            f"`texts` must have at least one row, with {sorted(specs)}. "
             f"Received: {len(rows)} batches with {[*rows[0]] if rows else []}."
         )
+    rows = [
+        {name: _as_specified(batch[name], spec) for name, spec in specs.items()}
+        for batch in rows
+    ]
+    fixed = next(iter(specs.values())).shape[0]
+    whole = [x for x in rows if fixed in (None, len(next(iter(x.values()))))]
+    if not whole:
+        raise ValueError(
+            f"`texts` must have at least {fixed} rows, a batch of the export's "
+            "`input_signature`. Received fewer."
+        )
+    return whole
+
+
+def _as_specified(rows, spec):
+    """Give rows the rank and the fixed lengths of an export's input."""
+    if rows.ndim > len(spec.shape):  # rows in groups, as rankers read them
+        rows = rows.reshape(-1, *rows.shape[2:])
+    for axis, length in enumerate(spec.shape[1:], 1):
+        if length is not None:
+            rows = rows.take(range(min(length, rows.shape[axis])), axis)
+            missing = [(0, 0)] * rows.ndim
+            missing[axis] = 0, length - rows.shape[axis]
+            rows = np.pad(rows, missing)
     return rows
 
 

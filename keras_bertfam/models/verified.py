@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_bertfam.presets import folders
 from keras_bertfam.types import Model, Path
 
 Inputs = Mapping[str, np.ndarray]
@@ -70,11 +71,12 @@ def check(model: Model, path: Path, format: str, signature: Any) -> None:
 
 
 def put(written: Path, path: Path) -> None:
-    """Move an export to its place, and overwrite what is there."""
+    """Move an export to its place, and overwrite what is there in one operation."""
     if os.path.isdir(path) and os.path.isdir(written):
         # Requests of an export that was there name signatures that go.
         shutil.rmtree(os.path.join(path, "assets.extra"), ignore_errors=True)
-        shutil.copytree(written, path, dirs_exist_ok=True)
+        with folders.write_aside(path) as aside:
+            shutil.copytree(written, aside, dirs_exist_ok=True)
     else:
         os.replace(written, path)
 

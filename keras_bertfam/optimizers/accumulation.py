@@ -132,9 +132,27 @@ def batch_weighed() -> tuple[Tensor, Tensor] | None:
     return _batch.get()
 
 
+@contextlib.contextmanager
+def seen_by_threads(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
+    """Let other threads see what `weighed` has set in this one.
+
+    With a loss scale Keras runs an update in new threads, one for each replica. The
+    weights are sums over all replicas, so it doesn't matter whose they see.
+
+    Args:
+        optimizer: A `keras.optimizers.Optimizer`.
+    """
+    core = inner(optimizer)
+    core._batch_weighed = batch_weighed()
+    try:
+        yield
+    finally:
+        core._batch_weighed = None
+
+
 def weights_of_batch(optimizer: keras.optimizers.Optimizer) -> Tensor:
     """Give the weights set by `weighed`, ones outside of it, float32 `(parts,)`."""
-    batch = batch_weighed()
+    batch = batch_weighed() or getattr(inner(optimizer), "_batch_weighed", None)
     if batch is None:
         return ops.ones(inner(optimizer)._weighing.weights.shape)
     return ops.cast(batch[0], "float32")

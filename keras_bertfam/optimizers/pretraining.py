@@ -33,6 +33,8 @@ OPTIMIZERS: dict[str, Callable[..., keras.optimizers.Optimizer]] = {
         keras.optimizers.Adagrad, initial_accumulator_value=1.0
     ),
 }
+# Forms of schedules without a last rate.
+ENDLESS = ("constant", "rsqrt", "inverse_sqrt")
 # Those that take `bias_correction`, and those that take `beta_2` and `epsilon`.
 BIASED = ("adamw", "lamb")
 WITH_MOMENTS = (*BIASED, "stable_adamw", "muon")
@@ -42,7 +44,7 @@ WITH_MOMENTS = (*BIASED, "stable_adamw", "muon")
 def pretraining_optimizer(
     learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-4,
     total_steps: int | None = None,
-    warmup_steps: float = 0.01,
+    warmup_steps: float | None = None,
     schedule_form: str = "join",
     weight_decay: float = 0.01,
     beta_2: float = 0.999,
@@ -76,10 +78,12 @@ def pretraining_optimizer(
         learning_rate: The peak rate as a float; or a
             `keras.optimizers.schedules.LearningRateSchedule`, which is used unchanged.
         total_steps: Int or `None`, see `WarmupPolynomialDecay`.
-        warmup_steps: Int (steps) or float in `[0, 1)` (part of `total_steps`).
+        warmup_steps: Int (steps) or float in `[0, 1)` (part of `total_steps`). Defaults
+            to .01, and for `"constant"` to 0.
         schedule_form: `"join"`, `"hold"`, `"product"`, `"cosine"` or `"stable"`, see
-            `WarmupPolynomialDecay`, `"rsqrt"` for `InverseSquareRootDecay`, or
-            `"constant"` for a constant rate.
+            `WarmupPolynomialDecay`; `"rsqrt"` for `InverseSquareRootDecay`, and
+            `"inverse_sqrt"` for the same with its `ramp`; or `"constant"` for a rate
+            that is constant after the warm-up.
         weight_decay: Float, decoupled weight decay.
         beta_2: Float, decay of the second moment. RoBERTa's is .98.
         epsilon: Float.
@@ -127,18 +131,26 @@ def pretraining_optimizer(
     is_schedule = isinstance(
         learning_rate, keras.optimizers.schedules.LearningRateSchedule
     )
-    if end_share and (is_schedule or schedule_form in ("constant", "rsqrt")):
+    if end_share and (is_schedule or schedule_form in ENDLESS):
         raise ValueError(
             "`end_share` must be 0 for your own schedule, and for the forms "
-            f"'constant' and 'rsqrt'. Received: {end_share}."
+            f"{ENDLESS}. Received: {end_share}."
         )
+    if warmup_steps is None:
+        warmup_steps = 0 if schedule_form == "constant" else 0.01
     if not is_schedule:
         check_rate("learning_rate", learning_rate)
-        if schedule_form == "constant":
+        if schedule_form == "constant" and not warmup_steps:
             learning_rate = float(learning_rate)
-        elif schedule_form == "rsqrt":
-            learning_rate = InverseSquareRootDecay(learning_rate, warmup_steps)
+        elif schedule_form in ("rsqrt", "inverse_sqrt"):
+            learning_rate = InverseSquareRootDecay(
+                learning_rate, warmup_steps, ramp=schedule_form == "inverse_sqrt"
+            )
+            if total_steps is not None:
+                learning_rate.resolve(total_steps)
         else:
+            if schedule_form == "constant":
+                schedule_form, decay_steps = "stable", 0
             learning_rate = WarmupPolynomialDecay(
                 learning_rate,
                 warmup_steps,
@@ -214,7 +226,8 @@ def resolve_schedule(
     batches = steps + int(ops.convert_to_numpy(inner(optimizer)._iterations))
     total = -(-batches // (schedule.gradient_accumulation_steps or 1))
     schedule.resolve(total)
-    if total > schedule.total_steps:
+    stays = schedule.form == "stable" and not schedule.decay_steps
+    if total > schedule.total_steps and not stays:
         warnings.warn(
             f"The learning-rate schedule ends at step {schedule.total_steps}, and "
             f"this run goes to step {total}: the steps beyond the end train at the "

@@ -185,7 +185,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     def _warmup(self, total):
         """Compute the number of warm-up steps."""
         steps = _steps(self.warmup_steps, total)
-        if self.warmup_bounds is None:
+        if self.warmup_bounds is None or not isinstance(self.warmup_steps, float):
             return steps
         least, most = self.warmup_bounds
         return min(max(steps, least), most, total)
@@ -224,19 +224,26 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class InverseSquareRootDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """A rate that falls with the root of the updates: `p / sqrt(max(t, w))`.
+    """A rate that falls with the root of the updates, and has no end.
 
-    It begins with `p / sqrt(w)`, needs no number of steps and has no end. For
+    It is `p / sqrt(max(t, w))` at update `t`, so it begins with `p / sqrt(w)`. For
     `Adafactor`, whose rates are relative to the size of each variable, T5's is `p` = 1.
+
+    With `ramp` it is `p * t / w` up to update `w`, and `p * sqrt(w / t)` from there on,
+    as in XLM's released code and in fairseq: `p` is the greatest rate.
 
     Args:
         peak_learning_rate: Positive float, `p`.
-        warmup_steps: Positive whole number, `w`, the updates before the rate falls.
+        warmup_steps: Positive whole number, `w`, the updates before the rate falls; or
+            a float between 0 and 1, `w` as a part of the updates of the run, see
+            `WarmupPolynomialDecay.resolve`.
         name: Name of the schedule.
         gradient_accumulation_steps: See `WarmupPolynomialDecay`.
+        ramp: Bool. Whether the rate climbs from 0 to `p` first.
 
     Raises:
-        ValueError: if an argument is out of its range.
+        ValueError: if an argument is out of its range, or when a schedule is called
+            whose `warmup_steps` are a part of an unknown number.
 
     Example:
 
@@ -248,39 +255,61 @@ class InverseSquareRootDecay(keras.optimizers.schedules.LearningRateSchedule):
     Reference: Raffel et al. 2019, section 3.1.2.
     """
 
-    form = "rsqrt"
-    # No step is beyond its end.
-    total_steps = math.inf
-
     def __init__(
         self,
         peak_learning_rate: float = 1.0,
         warmup_steps: float = 10_000,
         name: str = "InverseSquareRootDecay",
         gradient_accumulation_steps: int | None = None,
+        ramp: bool = False,
     ) -> None:
         super().__init__()
         check_rate("peak_learning_rate", peak_learning_rate)
         check_number("warmup_steps", warmup_steps, 0.0)
-        if int(warmup_steps) != warmup_steps or warmup_steps < 1:
+        is_part = 0 < warmup_steps < 1
+        if not is_part and (int(warmup_steps) != warmup_steps or warmup_steps < 1):
             raise ValueError(
-                "`warmup_steps` must be a positive integer. "
+                "`warmup_steps` must be a positive integer, or a part of the steps. "
                 f"Received: warmup_steps={warmup_steps}."
             )
         check_accumulation(gradient_accumulation_steps)
         self.peak_learning_rate = peak_learning_rate
-        self.warmup_steps = int(warmup_steps)
+        self.warmup_steps = warmup_steps if is_part else int(warmup_steps)
+        # No step is beyond its end.
+        self.total_steps = None if is_part else math.inf
         self.name = name
         self.gradient_accumulation_steps = gradient_accumulation_steps
+        self.ramp = ramp
+
+    @property
+    def form(self) -> str:
+        """str: its name as a `schedule_form`."""
+        return "inverse_sqrt" if self.ramp else "rsqrt"
 
     def resolve(self, total_steps: int) -> None:
-        """Do nothing: the rate doesn't depend on the number of steps."""
+        """Set the number of warm-up steps, if they are a part of all.
+
+        Args:
+            total_steps: Positive int, the number of updates of the run.
+        """
+        if self.total_steps is None:
+            self.warmup_steps = max(1, round(self.warmup_steps * total_steps))
+            self.total_steps = math.inf
 
     def __call__(self, step: int | Tensor) -> Tensor:
+        if self.total_steps is None:
+            raise ValueError(
+                "The number of training steps isn't known, of which "
+                f"warmup_steps={self.warmup_steps} is a part. Pass a whole number, or "
+                "call `resolve(total_steps)` before training."
+            )
         if self.gradient_accumulation_steps:
             step = ops.floor_divide(step, self.gradient_accumulation_steps)
-        step = ops.maximum(ops.cast(step, "float32"), float(self.warmup_steps))
-        return self.peak_learning_rate * ops.rsqrt(step)
+        step, warmup = ops.cast(step, "float32"), float(self.warmup_steps)
+        rate = self.peak_learning_rate * ops.rsqrt(ops.maximum(step, warmup))
+        if not self.ramp:
+            return rate
+        return rate * math.sqrt(warmup) * ops.minimum(step / warmup, 1.0)
 
     def get_config(self) -> Config:
         return {
@@ -288,6 +317,7 @@ class InverseSquareRootDecay(keras.optimizers.schedules.LearningRateSchedule):
             "warmup_steps": self.warmup_steps,
             "name": self.name,
             "gradient_accumulation_steps": self.gradient_accumulation_steps,
+            "ramp": self.ramp,
         }
 
 

@@ -17,7 +17,12 @@ from keras_bertfam.presets.converting import conversion, exporting
 from keras_bertfam.presets.converting.heads import shared_heads
 from keras_bertfam.presets.converting.report import warn
 from keras_bertfam.presets.tokenizer_presets import has_vocabulary
-from keras_bertfam.quantization import quantize_again, quantized_layers
+from keras_bertfam.quantization import (
+    float_policy,
+    quantize_again,
+    quantized_layers,
+    with_dtype,
+)
 from keras_bertfam.types import Config, Mixin, Model, Path, Tokenizer
 
 
@@ -153,6 +158,10 @@ class TaskPresets(Mixin):
         name = keras.saving.get_registered_name(cls)
         same = task is not None and task["registered_name"] == name
         config = dict(task["config"]) if same else {}
+        dtype = changed_dtype(preset, backbone)
+        for name, value in config.items() if dtype else ():
+            if isinstance(value, dict) and "dtype" in value.get("config", {}):
+                config[name] = with_dtype(value, dtype)  # another backbone
         preprocessor = preset_checks.load_serialized(
             preset, preset_checks.PREPROCESSOR_FILE
         )
@@ -342,3 +351,18 @@ class TaskPresets(Mixin):
             folders.check_room(folder, self.weights, max_shard_size)
             super().save_to_preset(folder, max_shard_size=max_shard_size)
             cards.write(folder, self, self.training_facts(), card)
+
+
+def changed_dtype(preset: str, backbone: Model) -> str | None:
+    """Name the float dtype policy that a loaded backbone got in place of its saved one.
+
+    Args:
+        preset: path of the folder that the backbone was loaded from.
+        backbone: the backbone.
+
+    Returns:
+        The name, or `None` if the dtype policy is the saved one.
+    """
+    saved = preset_checks.read_json(preset, preset_checks.CONFIG_FILE)
+    name = float_policy(backbone.dtype_policy)
+    return None if name == float_policy(saved["config"]["dtype"]) else name

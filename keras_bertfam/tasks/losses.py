@@ -74,7 +74,7 @@ class WeightedMeanLoss(keras.losses.Loss):
         name: str.
     """
 
-    def __init__(self, name: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, name: str | None = None) -> None:
         super().__init__(name=name, reduction=None, dtype="float32")
 
     def __call__(
@@ -132,7 +132,7 @@ class MaskedCrossentropy(WeightedMeanLoss):
     reads_scores = True
 
     def __init__(
-        self, name: str = "masked_crossentropy", from_logits: bool = True, **kwargs: Any
+        self, name: str = "masked_crossentropy", from_logits: bool = True
     ) -> None:
         super().__init__(name=name)
         self.from_logits = from_logits
@@ -176,7 +176,7 @@ class DiffusionBound(WeightedMeanLoss):
 
     reads_scores = True
 
-    def __init__(self, name: str = "diffusion_bound", **kwargs: Any) -> None:
+    def __init__(self, name: str = "diffusion_bound") -> None:
         super().__init__(name=name)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
@@ -221,7 +221,6 @@ class DetectionCrossentropy(WeightedMeanLoss):
         self,
         name: str = "detection_crossentropy",
         from_logits: bool = True,
-        **kwargs: Any,
     ) -> None:
         super().__init__(name=name)
         self.from_logits = from_logits
@@ -269,7 +268,6 @@ class LabelSetCrossentropy(DetectionCrossentropy):
         self,
         name: str = "label_set_crossentropy",
         from_logits: bool = True,
-        **kwargs: Any,
     ) -> None:
         super().__init__(name, from_logits)
 
@@ -306,7 +304,7 @@ class WeightedMeanSquaredError(WeightedMeanLoss):
     ```
     """
 
-    def __init__(self, name: str = "mean_squared_error", **kwargs: Any) -> None:
+    def __init__(self, name: str = "mean_squared_error") -> None:
         super().__init__(name=name)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from keras_bertfam import distribution
-from keras_bertfam.optimizers.accumulation import weighed
+from keras_bertfam.optimizers.accumulation import seen_by_threads, weighed
 from keras_bertfam.types import Model, Tensor
 
 
@@ -34,7 +34,8 @@ def _under_tensorflow(model: Model, data: Any) -> dict[str, Tensor]:
     grads = [tape.gradient(each, variables) for each in scaled]
     with weighed(*_weights_and_losses(model, means, loss, parts)):
         model._loss_tracker.update_state(loss)
-        model.optimizer.apply(_stacked(grads), variables)
+        with seen_by_threads(model.optimizer):
+            model.optimizer.apply(_stacked(grads), variables)
     return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
 

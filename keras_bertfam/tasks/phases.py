@@ -149,6 +149,10 @@ def train_in_phases(
     all weights of the backbone, and those of heads with the same form. The task is
     compiled anew wherever a schedule begins.
 
+    Each phase reads the documents from the first one on. So short phases on much text
+    begin with the same text, and never see its end, unless `dataset_arguments` have
+    `shuffle_documents`, whose order differs from phase to phase.
+
     Args:
         model: a task of pre-training with its preprocessor.
         documents: the documents for `dataset` of the preprocessor. Phases with settings

@@ -181,6 +181,10 @@ _MEANINGS = {
         "learning_rate divided by the square root of the step, or of warmup_steps "
         "before that step"
     ),
+    "inverse_sqrt": (
+        "the rate climbs to its peak, and falls with the square root of the step"
+    ),
+    "constant": "the rate stays at its peak after the warm-up",
     "adafactor": "rates are relative to the size of each weight",
     "fit()'s": "an argument of fit()",
 }
@@ -213,9 +217,10 @@ def _optimizer_settings(optimizer):
         else:
             named = {"learning_rate": float(rate), "schedule_form": "constant"}
         return {**settings, **named}
+    never_falls = rate.form == "stable" and not rate.decay_steps
     settings |= {
         "learning_rate": rate.peak_learning_rate,
-        "schedule_form": rate.form,
+        "schedule_form": "constant" if never_falls else rate.form,
         "warmup_steps": rate.warmup_steps,
         "power": getattr(rate, "power", None),
         "decay_steps": getattr(rate, "decay_steps", None),

@@ -396,7 +396,9 @@ class PretrainingTask(
         """
         jit_compile = kwargs.get("jit_compile")
         torch_graph.check_part(jit_compile, "rematerialize", rematerialize)
-        set_recomputation(self, rematerialize)
+        # Another task on the same backbone may have chosen, too: see `make_steps`.
+        if rematerialize != getattr(self, "_rematerialize", "none"):
+            set_recomputation(self, rematerialize)
         self._rematerialize = rematerialize
         self._has_published_rate = optimizer == "auto" and learning_rate is None
         default_loss = self.default_loss()
@@ -417,16 +419,21 @@ class PretrainingTask(
                 "gradient_accumulation_steps": accumulation,
             }
             given = {name: value for name, value in given.items() if value is not None}
-            optimizer = self.make_optimizer(**{**self.optimizer_defaults, **given})
+            with distribution.scope_of(self):
+                optimizer = self.make_optimizer(**{**self.optimizer_defaults, **given})
         batches = getattr(inner(optimizer), "gradient_accumulation_steps", None)
         torch_graph.check_part(jit_compile, "gradient_accumulation_steps", batches)
         loss = default_loss if loss == "auto" else loss
         if weighted_metrics == "auto":
             weighted_metrics = self.default_metrics()
         step_watch.forget(self)
-        super().compile(
-            optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs
-        )
+        with distribution.scope_of(self):
+            super().compile(
+                optimizer=optimizer,
+                loss=loss,
+                weighted_metrics=weighted_metrics,
+                **kwargs,
+            )
         replicas.prepare_optimizer(self)
         self._weighs_batches = weigh_batches(self, loss)
         readers = (loss, kwargs.get("metrics"), weighted_metrics)
@@ -434,6 +441,7 @@ class PretrainingTask(
         self._gives_labels = compiled_losses.call_takes_labels(self)
         self._compiles_as_it_pays = kwargs.get("jit_compile", "auto") == "auto"
         self._compiles_step = False
+        self._rate_of_step: Callable[[], Any] | None = None
         count_updates(self.optimizer)
 
     def compile_by_default(self) -> None:
@@ -743,6 +751,12 @@ class PretrainingTask(
             self.train_function = None
 
     def make_train_function(self, force: bool = False) -> Any:
+        # What was made may be of another schedule, and another task on this backbone
+        # may have made other choices since.
+        set_recomputation(self, self._rematerialize)
+        rate = getattr(inner(self.optimizer), "_learning_rate", None)
+        force = force or (self._rate_of_step or (lambda: rate))() is not rate
+        self._rate_of_step = lambda: rate  # Keras would track the rate itself
         if self._makes_graphs() and not self.run_eagerly:
             if force or self.train_function is None:
                 self.train_function = torch_graph.CompiledSteps(self)

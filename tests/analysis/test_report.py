@@ -9,6 +9,7 @@ from sklearn import metrics
 from keras_bertfam.analysis.report import (
     answer_report,
     class_report,
+    label_set_report,
     number_report,
 )
 
@@ -182,3 +183,18 @@ def test_one_class_only():
     assert report.scores["accuracy"] == 1 and report.errors == []
     assert report.confusion.tolist() == [[1, 0, 0], [0, 0, 0], [0, 0, 0]]
     assert "worst" not in str(report) and report.classes["good"]["support"] == 0
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("there", [[True, False, True], [False] * 3, [True] * 3])
+def test_sets_of_one_label(there):
+    y_true = np.array(there)[:, None]
+    probabilities = np.array([[0.9], [0.2], [0.1]])
+    texts = {"text": ["a", "b", "c"]}
+    report = label_set_report("T", texts, y_true, probabilities, ["toxic"], 5)
+    found = (probabilities >= 0.5) & y_true
+    expected = 2 * found.sum() / (y_true.sum() + 1) if y_true.any() else 0.0
+    row = report.classes["toxic"]
+    assert row["support"] == y_true.sum() and len(report.classes) == 1
+    for score in (row["f1"], report.scores["micro_f1"], report.scores["macro_f1"]):
+        assert score == pytest.approx(expected)

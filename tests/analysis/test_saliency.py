@@ -2,9 +2,11 @@ import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from keras_bertfam.analysis import token_saliency
+from keras_bertfam.analysis.saliency import Saliency
 from keras_bertfam.tasks import (
     MultipleChoice,
     MultipleChoicePreprocessor,
@@ -20,6 +22,7 @@ from keras_bertfam.tasks import (
     TokenClassifierPreprocessor,
 )
 from keras_bertfam.tasks.finetuning.relation_classifier_preprocessor import MARKERS
+from keras_bertfam.tokenizers import train_byte_pair
 from tests import tiny_fine_tuning as tiny
 from tests import tiny_questions, tiny_text_to_text
 
@@ -176,3 +179,27 @@ def test_a_word_that_an_example_lacks_is_refused():
     tagger = make(TokenClassifier, TokenClassifierPreprocessor, num_classes=3)
     with pytest.raises(ValueError, match=r"one of the 1 words .*Received: \(1, 1\)"):
         token_saliency(tagger, [["the", "cats"], ["a"]], (1, 1), steps=2)
+
+
+@pytest.mark.any_backend
+def test_a_picture_of_a_long_text_has_a_limited_size():
+    pytest.importorskip("matplotlib")
+    scores = np.zeros(2000)
+    figure = Saliency(["x"] * 2000, scores, (0,), 0.0, 0.0).plot()
+    assert tuple(figure.get_size_inches()) == (60, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_tokens_of_bytes_are_readable():
+    texts = ["très bon", "le mat"]
+    tokenizer = train_byte_pair(
+        tf.data.Dataset.from_tensor_slices(texts), 280, family="roberta"
+    )
+    preprocessor = TextClassifierPreprocessor(tokenizer, 16)
+    backbone = tiny.make_backbone(
+        "roberta", num_layers=1, vocabulary_size=tokenizer.vocabulary_size()
+    )
+    model = TextClassifier(backbone, 2, preprocessor)
+    (found,) = token_saliency(model, ["le mat"], steps=4)
+    assert "".join(found.tokens[1:-1]).strip() == "le mat"

@@ -102,7 +102,10 @@ def test_every_so_many_batches_and_another_direction(tmp_path):
 @pytest.mark.parametrize(
     ("monitor", "mode"),
     [(name, "min") for name in ("val_loss", "rmse", "val_rmse", "mae", "val_mse")]
-    + [(name, "max") for name in ("val_accuracy", "f1", "spearman", "val_rouge_l")],
+    + [(f"val_{name}", "min") for name in ("masked_crossentropy", "kl_divergence")]
+    + [(name, "min") for name in ("val_mape", "masked_lm_loss", "token_nats")]
+    + [(name, "max") for name in ("val_accuracy", "f1", "spearman", "val_rouge_l")]
+    + [(name, "max") for name in ("val_glossary_accuracy", "cosine_similarity")],
 )
 def test_the_direction_of_each_measure(monitor, mode, tmp_path):
     assert callbacks.PresetCheckpoint(tmp_path, monitor=monitor).mode == mode

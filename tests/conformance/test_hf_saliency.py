@@ -33,7 +33,9 @@ def test_scores_are_those_of_a_fine_sum():
     names = {"pad": PAD, "start": START, "end": END, "mask": MASK}
     ids = {f"{name}_token_id": number for name, number in names.items()}
     tokenizer = types.SimpleNamespace(
-        **ids, id_to_token=str, vocabulary_size=lambda: config.vocab_size
+        **ids,
+        get_vocabulary=lambda: [*map(str, range(config.vocab_size))],
+        vocabulary_size=lambda: config.vocab_size,
     )
     ours.preprocessor = types.SimpleNamespace(tokenizer=tokenizer)
     row = np.array([[START, 7, 11, 9, 5, END]], "int32")

@@ -183,7 +183,7 @@ def test_the_index_is_made_once_and_anew_for_another_corpus(tmp_path):
     assert RowReader(folder, kind).index.count == count
     assert os.stat(path).st_mtime_ns == before
     assert RowReader(folder, kind, cache=tmp_path / "b").index.count == count
-    assert os.path.exists(tmp_path / "b" / f"{kind.name}.rows")
+    assert any((tmp_path / "b").glob(f"{kind.name}-*.rows"))
     other = make(tmp_path / "c", random_documents(40))
     reader = RowReader(other, kind, cache=tmp_path / "b")
     assert reader.index.count > count
@@ -344,3 +344,17 @@ def test_windows_go_on_where_the_batch_before_was(both, tmp_path):
     np.testing.assert_array_equal(first["token_ids"][4:], plain["token_ids"][4:, ::-1])
     ends = plain["marks"][4:, ::-1] // 2 > 0
     np.testing.assert_array_equal(first["starts_sentence"][4:], ends)
+
+
+def test_corpora_share_a_folder_of_indexes(tmp_path):
+    kind, cache = RowKind("full", 30, SEPARATOR), tmp_path / "cache"
+    folders = [make(tmp_path / str(k), random_documents(9 + k, 60)) for k in (0, 1)]
+    expected = [RowReader(folder, kind).index.count for folder in folders]
+    for _ in range(2):
+        found = [RowReader(each, kind, cache=cache).index.count for each in folders]
+        assert found == expected
+        files = {path: path.stat().st_mtime_ns for path in cache.iterdir()}
+    assert len(files) == 6
+    for folder in folders:
+        RowReader(folder, kind, cache=cache)
+    assert files == {path: path.stat().st_mtime_ns for path in cache.iterdir()}

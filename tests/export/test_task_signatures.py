@@ -95,6 +95,51 @@ def test_classifier(tmp_path):
         assert answers["labels"] == [["no", "yes"][k] for k in logits.argmax(1)]
 
 
+def test_a_classifier_of_label_sets_names_all_that_hold(tmp_path):
+    keras.utils.set_random_seed(0)
+    names = ["red", "big", "old"]
+    model = tasks.TextClassifier(
+        tiny.make_backbone(num_layers=1, initializer_range=1.0),
+        preprocessor=tasks.TextClassifierPreprocessor(tiny.make_tokenizer(), 16),
+        label_names=names,
+        multi_label=True,
+    )
+    path = export_saved_model(model, str(tmp_path / "1"))
+    served = tf.saved_model.load(path).signatures["serving_default"]
+    found = {name: x.numpy() for name, x in served(text=tf.constant(TEXTS)).items()}
+    held = outputs(model, TEXTS) >= 0
+    assert 0 < held.sum() < held.size
+    np.testing.assert_array_equal(found["probabilities"] >= 0.5, held)
+    np.testing.assert_array_equal(found["label_ids"], np.where(held, range(3), -1))
+    np.testing.assert_array_equal(
+        np.char.decode(found["labels"].astype("S")), np.where(held, names, "")
+    )
+
+
+UNUSED = {
+    "top_k": 3,
+    "max_length": 9,
+    "sampler": "greedy",
+    "stop_token_ids": np.array([3, 4]),
+    "settings": tasks.GenerationSettings(),
+}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("option", [*UNUSED, "max_input_tokens"])
+def test_an_option_without_use_is_refused(option, tmp_path):
+    given = {option: {**UNUSED, "max_input_tokens": 9}[option]}
+    classifier = tasks.TextClassifier(tiny.make_backbone(num_layers=1), num_classes=2)
+    masked_lm = tasks.MaskedLM(tiny.make_backbone(num_layers=1))
+    refusing = {
+        "top_k": [classifier, classifier.backbone],
+        "max_input_tokens": [tiny_dual_encoder.make_model()],
+    }.get(option, [classifier, masked_lm])
+    for model in refusing:
+        with pytest.raises(ValueError, match=f"`{option}` must be left out for a"):
+            export_saved_model(model, str(tmp_path / "1"), **given)
+
+
 @pytest.mark.any_backend
 @pytest.mark.slow
 def test_a_pruned_classifier_is_as_small_as_its_weights(tmp_path):

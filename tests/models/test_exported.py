@@ -1,6 +1,7 @@
 """Keras's `export()`, of models that were never called, read by other runtimes."""
 
 import pathlib
+import shutil
 import warnings
 
 import keras
@@ -9,7 +10,9 @@ import pytest
 from keras import ops
 
 from keras_bertfam import tasks
+from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.models import exported, library_model, verified
+from keras_bertfam.models.features import FeatureBackbone
 from tests import tiny_fine_tuning as tiny
 
 make = tiny.make_backbone
@@ -275,3 +278,69 @@ def test_given_lengths(tmp_path):
 def test_errors_of_the_other_process_are_told(tmp_path):
     with pytest.raises(RuntimeError, match="filepath to end with '.tflite'"):
         MODELS["masked_lm"]().export(str(tmp_path / "model"), format="litert")
+
+
+@pytest.mark.any_backend
+def test_an_export_takes_the_place_of_another_in_one_step(tmp_path, monkeypatch):
+    def write(name, text):
+        for file in ("saved_model.pb", "variables/data", "assets.extra/requests"):
+            path = tmp_path / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return str(tmp_path / name)
+
+    def read(path):
+        files = pathlib.Path(path).rglob("*")
+        return {f.name: f.read_text() for f in files if f.is_file()}
+
+    old, new = write("old", "old"), write("new", "new")
+    copy, copied = shutil.copytree.__defaults__[2], []
+
+    def full(source, target, **kwargs):
+        copied.append(source)
+        if len(copied) > 1:
+            raise OSError(28, "full")
+        return copy(source, target, **kwargs)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
+        patch.setattr(
+            shutil.copytree,
+            "__defaults__",
+            (
+                *shutil.copytree.__defaults__[:2],
+                full,
+                *shutil.copytree.__defaults__[3:],
+            ),
+        )
+        verified.put(new, old)
+    assert read(old) == {"saved_model.pb": "old", "data": "old"}
+    (tmp_path / "old/labels.txt").write_text("the user's")
+    verified.put(new, old)
+    written = dict.fromkeys(("saved_model.pb", "data", "requests"), "new")
+    assert read(old) == {**written, "labels.txt": "the user's"}
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "bfloat16"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda dtype: FeatureBackbone(tiny.make_backbone(num_layers=1, dtype=dtype)),
+        lambda dtype: tasks.DualEncoder(
+            tiny.make_backbone(num_layers=1, dtype=dtype),
+            passage_backbone=tiny.make_backbone(num_layers=1, dtype=dtype),
+        ),
+        lambda dtype: tasks.ReplacedTokenDetection(
+            tiny.make_backbone("electra", num_layers=1, dtype=dtype),
+            generator=tiny.make_backbone("electra", num_layers=1, dtype=dtype),
+            tie="none",
+        ),
+    ],
+)
+def test_a_dtype_is_for_all_backbones_of_a_preset(make, dtype, tmp_path):
+    model = make(dtype)
+    model.save_to_preset(str(tmp_path))
+    for given in (dtype, "float32"):
+        loaded = type(model).from_preset(str(tmp_path), dtype=given)
+        found = {x.dtype_policy.name for x in layers_of(loaded) if x.weights}
+        assert found - {"float32"} == {given} - {"float32"}
+    assert exported._half_dtype(loaded) is None

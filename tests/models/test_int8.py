@@ -10,6 +10,7 @@ from keras import ops
 from keras_bertfam import tasks
 from keras_bertfam.export import Int8Settings
 from keras_bertfam.models import exported, int8, onnx_graphs
+from tests import tiny_dual_encoder
 from tests import tiny_fine_tuning as tiny
 
 pytest.importorskip("onnxruntime")
@@ -274,3 +275,39 @@ def test_what_fails_leaves_the_old_file(monkeypatch, tmp_path):
         real(None, None, path, "onnx", False, specs, True, "int8")
     assert path.read_text() == "old"
     assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.parametrize(
+    ("cls", "texts"),
+    [
+        ("CrossEncoder", (["a cat"] * 5, ["a mat"] * 5)),
+        ("TextClassifier", ["a cat"] * 5),
+        ("TokenClassifier", [["a", "cat"]] * 5),
+    ],
+)
+def test_rows_are_as_the_exports_inputs_are(cls, texts):
+    arguments = {} if cls == "CrossEncoder" else {"num_classes": 2}
+    model = classifier(cls, **arguments)
+    specs = model.input_signature()
+    (rows,) = int8.rows_of(model, texts, specs)
+    assert {x.ndim for x in rows.values()} == {2} and rows.keys() == specs.keys()
+    fixed = {
+        name: keras.InputSpec(
+            shape=(2, *[24] * (len(spec.shape) - 1)), dtype=spec.dtype
+        )
+        for name, spec in specs.items()
+    }
+    batches = int8.rows_of(model, texts, fixed)
+    assert [x["token_ids"].shape for x in batches] == [(2, 24)] * 2
+    assert not batches[0]["padding_mask"][:, -1].any()
+    narrow = {name: keras.InputSpec(shape=(9, 2)) for name in specs}
+    with pytest.raises(ValueError, match="`texts` must have at least 9 rows"):
+        int8.rows_of(model, texts, narrow)
+
+
+def test_texts_are_for_tasks_that_are_fine_tuned():
+    for model in (tiny_dual_encoder.make_model(), tasks.MaskedLM(tiny.make_backbone())):
+        with pytest.raises(ValueError, match="unless the model is a fine-tuning task"):
+            int8.rows_of(
+                model, ["a cat"], {"token_ids": keras.InputSpec(shape=(None,) * 2)}
+            )

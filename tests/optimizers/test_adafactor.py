@@ -78,7 +78,7 @@ def test_inverse_square_root():
     assert float(array(slower(ops.array(64)))) == pytest.approx(0.25)
     again = InverseSquareRootDecay.from_config(slower.get_config())
     assert again.get_config() == slower.get_config()
-    for arguments in ((0.0,), (1.0, 0), (1.0, 0.5)):
+    for arguments in ((0.0,), (1.0, 0), (1.0, 1.5)):
         with pytest.raises(ValueError, match="must be a? ?positive"):
             InverseSquareRootDecay(*arguments)
 

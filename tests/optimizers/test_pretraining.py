@@ -12,6 +12,7 @@ from keras_bertfam.optimizers.pretraining import (
     needs_total_steps,
     resolve_schedule,
 )
+from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.tasks.recipes import PretrainingRecipe
 
 RATE = 0.1
@@ -148,3 +149,41 @@ def test_one_line_adds_an_optimizer(monkeypatch):
     recipe = PretrainingRecipe("MaskedLM", "me", 1e-3, 2, 10, 8, optimizer="sgd")
     made = pretraining_optimizer(**{**recipe.optimizer_arguments(), "total_steps": 10})
     assert isinstance(made, keras.optimizers.SGD)
+
+
+def test_a_constant_rate_may_have_a_warmup():
+    optimizer = pretraining_optimizer(
+        1e-3, 100, warmup_steps=10, schedule_form="constant"
+    )
+    rates = [float(optimizer._learning_rate(step)) for step in (0, 5, 10, 99, 200)]
+    np.testing.assert_allclose(rates, [0, 5e-4, 1e-3, 1e-3, 1e-3], rtol=1e-6)
+    assert isinstance(
+        pretraining_optimizer(1e-3, schedule_form="constant").get_config()[
+            "learning_rate"
+        ],
+        float,
+    )
+
+
+RECIPES = {
+    f"{family}-{size}": recipe
+    for family, record in FAMILIES.items()
+    for size, recipe in (record.pretraining or {}).items()
+    if recipe.optimizer != "adafactor"  # its rates are relative to the weights' size
+}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_greatest_rate_of_a_recipe_is_the_one_it_names(name):
+    recipe = RECIPES[name]
+    optimizer = pretraining_optimizer(
+        **recipe.optimizer_arguments(), total_steps=50_000
+    )
+    rate, greatest = optimizer._learning_rate, None
+    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+        greatest = float(ops.max(rate(ops.arange(50_000))))
+    else:
+        greatest = float(rate)
+    # Forms whose fall begins with the first step lose a little.
+    assert greatest == pytest.approx(recipe.learning_rate, rel=0.05)

@@ -4,7 +4,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam import optimizers
-from keras_bertfam.optimizers import WarmupPolynomialDecay
+from keras_bertfam.optimizers import InverseSquareRootDecay, WarmupPolynomialDecay
 from tests import tiny_masked_lm as tiny
 
 
@@ -110,3 +110,36 @@ def test_a_schedule_of_keras_with_accumulation_is_warned_of(make):
     given = getattr(optimizers, f"{make}_optimizer")
     with pytest.warns(UserWarning, match="counts batches, not updates.*takes 4"):
         given(*model, learning_rate=rate, gradient_accumulation_steps=4)
+
+
+@pytest.mark.any_backend
+def test_a_root_with_a_ramp_has_its_peak_after_the_warmup():
+    schedule = InverseSquareRootDecay(1e-4, 4000, ramp=True)
+    rates = [float(schedule(step)) for step in (0, 1000, 4000, 16_000, 64_000)]
+    np.testing.assert_allclose(rates, [0, 2.5e-5, 1e-4, 5e-5, 2.5e-5], rtol=1e-5)
+    again = InverseSquareRootDecay.from_config(schedule.get_config())
+    assert again.form == "inverse_sqrt" and float(again(1000)) == rates[1]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("ramp", [False, True])
+def test_a_root_of_a_share_of_the_steps(ramp):
+    schedule = InverseSquareRootDecay(1e-4, 0.1, ramp=ramp)
+    with pytest.raises(
+        ValueError, match="steps isn't known, of which warmup_steps=0.1"
+    ):
+        schedule(1)
+    schedule.resolve(1000)
+    assert schedule.warmup_steps == 100
+    assert float(schedule(100)) == pytest.approx(1e-4 if ramp else 1e-5)
+    with pytest.raises(
+        ValueError, match="`warmup_steps` must be a positive integer, or"
+    ):
+        InverseSquareRootDecay(1e-4, 1.5)
+
+
+@pytest.mark.any_backend
+def test_bounds_are_for_shares_alone():
+    bounds = {"total_steps": 1000, "warmup_bounds": (100, 200)}
+    assert float(WarmupPolynomialDecay(1.0, 10, **bounds)(10)) == 1
+    assert float(WarmupPolynomialDecay(1.0, 0.01, **bounds)(10)) == pytest.approx(0.1)

@@ -4,6 +4,8 @@ import pytest
 from keras import ops
 
 from keras_bertfam.tasks import CosineSimilarityError, MaskedCrossentropy, losses
+from keras_bertfam.tasks.finetuning import embedding_losses, ranking_losses
+from keras_bertfam.tasks.generation import language_model
 from keras_bertfam.tasks.losses import (
     DetectionCrossentropy,
     Perplexity,
@@ -147,3 +149,17 @@ def test_saved_files_name_metrics_as_they_were_called():
         ("ShareOfEach", UnweightedShare),
     ):
         assert keras.saving.get_registered_object(f"keras_bertfam>{name}") is cls
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        cls
+        for module in (losses, language_model, embedding_losses, ranking_losses)
+        for cls in vars(module).values()
+        if isinstance(cls, type) and issubclass(cls, losses.WeightedMeanLoss)
+    ],
+)
+def test_no_loss_takes_arguments_that_it_doesnt_know(cls):
+    with pytest.raises(TypeError, match="reduction"):
+        cls(reduction="sum")

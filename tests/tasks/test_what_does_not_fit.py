@@ -141,7 +141,7 @@ def check_refused(name):
         made = preprocessor(name)
         with pytest.raises(ValueError, match="must fit"):
             if name == "DualEncoder":
-                made.inputs("query", LONG, 2, "error")
+                made.batches("query", LONG, 2, "error")
             else:
                 made.check_lengths(LONG)
     else:

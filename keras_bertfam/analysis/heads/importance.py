@@ -163,7 +163,8 @@ def score(
     for x, y, weights in batches:
         with stack.masked_heads(mask):
             y_pred = model(x, training=False)
-            loss = model.compute_loss(x, y, y_pred, weights, training=False)
+            own = _of_examples(weights, len(x["token_ids"]))
+            loss = model.compute_loss(x, y, y_pred, own, training=False)
         losses.append(float(ops.convert_to_numpy(loss)))
         counts.append(_examples(x, weights))
         if metric != "loss":
@@ -191,7 +192,8 @@ def _by_gradient(model, stack, batches):
         # One factor for each row gives each example its own gradient.
         groups = x["token_ids"].shape[:-1]
         mask = ops.ones((layers, int(np.prod(groups)), heads), "float32")
-        slopes = ops.convert_to_numpy(gradient(mask, x, y, weights))
+        own = _of_examples(weights, groups[0])
+        slopes = ops.convert_to_numpy(gradient(mask, x, y, own))
         # An example with several rows, as in multiple choice, is their sum.
         slopes = slopes.reshape(layers, groups[0], -1, heads).sum(axis=2)
         examples = _examples(x, weights)
@@ -218,6 +220,19 @@ def _examples(x, weights):
     if np.size(weights) == rows:
         return float(np.sum(weights))
     return int(np.any(np.reshape(weights, (rows, -1)), axis=1).sum())
+
+
+def _of_examples(weights, rows):
+    """Scale weights of tokens so that each example's loss is a mean of its own.
+
+    Otherwise the loss of a batch is a mean over its tokens, and depends on which
+    examples share it.
+    """
+    if weights is None or isinstance(weights, dict) or np.size(weights) == rows:
+        return weights
+    each = np.reshape(weights, (rows, -1)).astype("float32")
+    each = each / np.maximum(each.sum(axis=1, keepdims=True), 1e-9)
+    return each.reshape(np.shape(weights))
 
 
 def _as_array(value):

@@ -76,7 +76,13 @@ def prune_heads(model: Model, heads: Mapping[int, Iterable[int]]) -> Model:
             "`heads` must have lists of heads by layers, from 0 to "
             f"{stack.num_layers - 1}. Received: {heads!r}."
         )
+    known = range(stack.num_heads)
     for layer, numbers in heads.items():
+        if wrong := [n for n in numbers if isinstance(n, bool) or n not in known]:
+            raise ValueError(
+                f"`heads` must have ints from 0 to {stack.num_heads - 1}. Received for "
+                f"layer {layer}: {wrong}."
+            )
         gone[layer] |= {int(n) if isinstance(n, np.integer) else n for n in numbers}
     pruned = [sorted(each, key=str) for each in gone]
     return _remade(model, pruned_heads=pruned, head_gates=None)

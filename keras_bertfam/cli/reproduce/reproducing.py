@@ -20,6 +20,7 @@ from keras_bertfam.cli.reproduce.paper_tables import (
 from keras_bertfam.cli.reproduce.results import Results
 from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.presets import folders
+from keras_bertfam.presets.working_folders import working_folder
 from keras_bertfam.types import Config, Path
 from keras_bertfam.whole_files import write_text
 
@@ -72,7 +73,7 @@ def reproduce(
     )
     folders.check_destination(output)
     # Writers of presets lock the folder itself, so the run locks another one.
-    with pretraining.held(os.path.join(output, ".running"), output):
+    with working_folder(os.path.join(output, ".running"), output):
         given = bool(data)
         if not given:
             data, held_out = ([path] for path in write_documentation(output))

@@ -14,6 +14,7 @@ from keras_bertfam.cli.reproduce import paper_report
 from keras_bertfam.cli.reproduce.paper_tables import PaperTable
 from keras_bertfam.cli.reproduce.results import Results
 from keras_bertfam.presets import folders
+from keras_bertfam.presets.working_folders import working_folder
 from keras_bertfam.types import Config
 from keras_bertfam.whole_files import write_text
 
@@ -123,13 +124,11 @@ def run(study: Study) -> dict[str, list[dict[str, Any]]]:
     """
     import keras
 
-    from keras_bertfam.cli import pretraining
-
     request, table = study.request, study.table
     output = request.output
     folders.check_destination(output)
     rows = [row for row in table.rows if row in request.rows or not request.rows]
-    with pretraining.held(os.path.join(output, ".running"), output):
+    with working_folder(os.path.join(output, ".running"), output):
         results = Results(output)
         for row in table.rows:  # a model that is trained first serves all of them
             for seed in results.seeds(row):

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import os
 import shutil
 from collections import Counter
@@ -38,7 +37,7 @@ from keras_bertfam.corpora.preparing.pipeline import (
 from keras_bertfam.corpora.preparing.processes import process_pool
 from keras_bertfam.corpora.preparing.quality import QualityRules
 from keras_bertfam.corpora.preparing.sources import find_sources, make_blocks
-from keras_bertfam.presets import locks
+from keras_bertfam.presets import working_folders
 from keras_bertfam.presets.tokenizer_formats.tokenizer_sources import (
     check_family,
     open_tokenizer,
@@ -70,7 +69,7 @@ def prepare(
     quality: QualityRules | None = None,
     exact_duplicates: bool = True,
     near_duplicates: NearDuplicates | float | Literal["auto"] | None = "auto",
-    test_sets: Sequence[Path] = (),
+    test_sets: Path | Sequence[Path] = (),
     test_ngram: int = 13,
     shards: int | None = None,
     feature: str = "text",
@@ -162,6 +161,8 @@ def prepare(
     for name, value in {"shards": shards, "test_ngram": test_ngram}.items():
         if value is not None and value < 1:
             raise ValueError(f"`{name}` must be at least 1. Received: {value}.")
+    if isinstance(test_sets, (str, os.PathLike)):
+        test_sets = [test_sets]
     output = os.path.realpath(output)
     check_output(output)
     reading = Reading(feature, split, one_per_file, encoding, max_line_length)
@@ -230,22 +231,11 @@ def _shards_for(sources: Sequence[Source]) -> int:
 @contextlib.contextmanager
 def _working_folder(output: str) -> Iterator[str]:
     """Lock a folder beside `output` for one run at a time, and delete it at the end."""
-    parent, name = os.path.split(output)
-    folder = os.path.join(parent, f"{name}-working")
-    os.makedirs(folder, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        if locks.lock(descriptor, fcntl.LOCK_EX) is False:
-            raise ValueError(
-                "`output` must be the folder of one run at a time. "
-                f"Received: {output!r}, whose {folder} is in use."
-            )
+    folder = f"{output}-working"
+    with working_folders.working_folder(folder, output):
         shutil.rmtree(os.path.join(folder, FAILURES), ignore_errors=True)
         yield folder
-        shutil.rmtree(folder)
-    finally:
-        locks.lock(descriptor, fcntl.LOCK_UN)  # even if a child process has it open
-        os.close(descriptor)
+        working_folders.discard(folder)
 
 
 def _write_test_hashes(folder, test_sets, reading, size):

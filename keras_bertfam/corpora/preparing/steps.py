@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_bertfam.corpora.manifest import ids_dtype
+from keras_bertfam.corpora.manifest import Shard, ids_dtype
 from keras_bertfam.corpora.preparing.duplicates import (
     find_copies,
     hash_words,
@@ -258,8 +258,14 @@ def write_shard_of(job: Job, number: int) -> int:
     """Gather the documents of a shard, in the order of their digests."""
     plan = read_json(job.path(PLAN))
     report = job.path(f"reports-{plan['key']}", f"{number:05}.json")
+    folder = job.path(f"shards-{plan['key']}")
     if os.path.exists(report):
-        return number
+        shard = Shard(**read_json(report))
+        if all(
+            os.path.exists(os.path.join(folder, x))
+            for x in (shard.file, shard.lengths_file)
+        ):
+            return number
     empty = (DOCUMENT, ids_dtype(job.vocabulary_size), np.uint32)
     found = [tuple(np.zeros(0, dtype) for dtype in empty)]
     found += [_of_shard(job.path(TOKENS, key), number) for key in plan["tokens"]]
@@ -269,7 +275,7 @@ def write_shard_of(job: Job, number: int) -> int:
     last = np.cumsum(table["sentences"])
     starts, first = ends - table["tokens"], last - table["sentences"]
     shard = write_shard(
-        job.path(f"shards-{plan['key']}"),
+        folder,
         number,
         job.shards,
         ((ids[starts[k] : ends[k]], sentences[first[k] : last[k]]) for k in order),

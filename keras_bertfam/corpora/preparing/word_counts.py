@@ -69,6 +69,7 @@ def count_words(
     max_words: int = MOST_WORDS,
     workers: int = 1,
     beam_arguments: Sequence[str] = (),
+    working_folder: Path | None = None,
 ) -> dict[str, int]:
     """Count words, which are text between white space.
 
@@ -82,6 +83,9 @@ def count_words(
             ones. Defaults to 5,000,000.
         workers: see `prepare`.
         beam_arguments: see `prepare`.
+        working_folder: path of a folder in which a temporary one is made. All workers
+            must see it under this path. Defaults to that of the system, which serves
+            workers on this machine.
 
     Returns:
         A dict of words and their counts, the most frequent first, and words as
@@ -108,7 +112,7 @@ def count_words(
         feature, split, encoding=encoding, max_line_length=max_line_length
     )
     blocks = make_blocks(find_sources(sources, reading), reading)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=working_folder) as folder:
         # Partitions have about equal numbers of words.
         most = -(-max_words // _PARTITIONS)
         job = Counting(folder, write_blocks(folder, blocks), reading, most)

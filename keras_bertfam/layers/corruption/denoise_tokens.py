@@ -213,7 +213,7 @@ class DenoiseTokens(PreprocessingLayer):
         """
         rooms = np.empty((self.text_length + 1, 2), np.int32)
         first = 0
-        for inputs in range(_LEAST, self.sequence_length):
+        for inputs in range(_LEAST, self._room.inputs + 1):
             text, targets = self.objective.lengths(inputs)
             rooms[first : text + 1] = inputs, targets
             first = max(first, text + 1)

@@ -335,7 +335,8 @@ class MaskTokens(PreprocessingLayer):
         groups, first, last = group_neighbours(where)
         words = groups
         if self.replacement_unit == "word" or self._similar is not None:
-            words, _, _ = group_neighbours(where, tf.gather_nd(starts, where))
+            # The units of some strategies are single tokens.
+            words, _, _ = group_neighbours(where, tf.gather_nd(starts & begins, where))
         if self.replacement_unit == "word":
             groups = words
         if self._similar is not None:

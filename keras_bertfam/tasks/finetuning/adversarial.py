@@ -4,8 +4,6 @@ Reference: [He et al., 2020](https://arxiv.org/abs/2006.03654), section 4,
 scale-invariant fine-tuning, by its released code.
 """
 
-from typing import Any
-
 import keras
 from keras import ops
 
@@ -46,7 +44,7 @@ class SoftCrossentropy(WeightedMeanLoss):
     """
 
     def __init__(
-        self, name: str = "soft_crossentropy", from_logits: bool = True, **kwargs: Any
+        self, name: str = "soft_crossentropy", from_logits: bool = True
     ) -> None:
         super().__init__(name=name)
         self.from_logits = from_logits

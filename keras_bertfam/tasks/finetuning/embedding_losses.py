@@ -180,7 +180,7 @@ class CosineSimilarityError(EmbeddingLoss):
     has_roles = False
     of_similarities = True
 
-    def __init__(self, name: str = "cosine_similarity_error", **kwargs: Any) -> None:
+    def __init__(self, name: str = "cosine_similarity_error") -> None:
         super().__init__(name=name)
 
     def losses(self, examples: Examples) -> Tensor:
@@ -252,7 +252,6 @@ class InBatchNegatives(EmbeddingLoss):
         margin: float = 0.0,
         hard_negative_weight: float = 0.0,
         name: str = "in_batch_negatives",
-        **kwargs: Any,
     ) -> None:
         super().__init__(name=name)
         self.scale = _positive(scale)
@@ -443,7 +442,6 @@ class GuidedNegatives(EmbeddingLoss):
         contrast_queries: bool = True,
         contrast_passages: bool = True,
         name: str = "guided_negatives",
-        **kwargs: Any,
     ) -> None:
         super().__init__(name=name)
         self.scale = _positive(scale)
@@ -539,9 +537,7 @@ class CoSENT(EmbeddingLoss):
 
     has_roles = False
 
-    def __init__(
-        self, scale: float = 20.0, name: str = "cosent", **kwargs: Any
-    ) -> None:
+    def __init__(self, scale: float = 20.0, name: str = "cosent") -> None:
         super().__init__(name=name)
         self.scale = _positive(scale)
 
@@ -607,7 +603,6 @@ class TripletMargin(EmbeddingLoss):
         margin: float = 0.5,
         distance: str = "cosine",
         name: str = "triplet_margin",
-        **kwargs: Any,
     ) -> None:
         super().__init__(name=name)
         if distance not in ("cosine", "euclidean"):
@@ -687,9 +682,7 @@ class MarginError(_OfScores):
     Reference: [Hofstätter et al., 2020](https://arxiv.org/abs/2010.02666), section 3.
     """
 
-    def __init__(
-        self, normalize: bool = False, name: str = "margin_error", **kwargs: Any
-    ) -> None:
+    def __init__(self, normalize: bool = False, name: str = "margin_error") -> None:
         super().__init__(normalize, name)
 
     def losses(self, examples: Examples) -> Tensor:
@@ -734,7 +727,6 @@ class ScoreDistillation(_OfScores):
         temperature: float = 1.0,
         normalize: bool = False,
         name: str = "score_distillation",
-        **kwargs: Any,
     ) -> None:
         super().__init__(normalize, name)
         if not temperature > 0:
@@ -782,7 +774,7 @@ class VectorDistillation(EmbeddingLoss):
 
     has_roles = False
 
-    def __init__(self, name: str = "vector_distillation", **kwargs: Any) -> None:
+    def __init__(self, name: str = "vector_distillation") -> None:
         super().__init__(name=name)
 
     def losses(self, examples: Examples) -> Tensor:
@@ -832,7 +824,6 @@ class Matryoshka(EmbeddingLoss):
         dims: Sequence[int],
         weights: Sequence[float] | None = None,
         name: str = "matryoshka",
-        **kwargs: Any,
     ) -> None:
         super().__init__(name=name)
         if not isinstance(loss, EmbeddingLoss) or isinstance(loss, VectorDistillation):
@@ -890,7 +881,7 @@ class NegativesOrSimilarities(EmbeddingLoss):
 
     of_similarities = True
 
-    def __init__(self, name: str = "negatives_or_similarities", **kwargs: Any) -> None:
+    def __init__(self, name: str = "negatives_or_similarities") -> None:
         super().__init__(name=name)
 
     def losses(self, examples: Examples) -> Tensor:

@@ -12,7 +12,6 @@ measures something else:
 """
 
 import math
-from typing import Any
 
 import keras
 from keras import ops
@@ -80,7 +79,7 @@ class PointwiseCrossentropy(RankingLoss):
 
     needs_lists = False
 
-    def __init__(self, name: str = "pointwise_crossentropy", **kwargs: Any) -> None:
+    def __init__(self, name: str = "pointwise_crossentropy") -> None:
         super().__init__(name=name)
 
     def label_range(self, single: bool) -> tuple[float, float]:
@@ -131,7 +130,6 @@ class ListwiseCrossentropy(RankingLoss):
         self,
         softmax_labels: bool = False,
         name: str = "listwise_crossentropy",
-        **kwargs: Any,
     ) -> None:
         super().__init__(name=name)
         self.softmax_labels = softmax_labels
@@ -168,7 +166,7 @@ class PairwiseLogistic(RankingLoss):
     section 3.
     """
 
-    def __init__(self, name: str = "pairwise_logistic", **kwargs: Any) -> None:
+    def __init__(self, name: str = "pairwise_logistic") -> None:
         super().__init__(name=name)
 
     def losses(self, labels: Tensor, scores: Tensor, there: Tensor) -> Tensor:
@@ -215,7 +213,6 @@ class LambdaLoss(RankingLoss):
         mu: float = 10.0,
         sigma: float = 1.0,
         name: str = "lambda_loss",
-        **kwargs: Any,
     ) -> None:
         super().__init__(name=name)
         self.mu = mu
@@ -264,7 +261,7 @@ class ScoreMargins(RankingLoss):
     Reference: [Hofstätter et al., 2020](https://arxiv.org/abs/2010.02666), section 3.
     """
 
-    def __init__(self, name: str = "score_margins", **kwargs: Any) -> None:
+    def __init__(self, name: str = "score_margins") -> None:
         super().__init__(name=name)
 
     def label_range(self, single: bool) -> tuple[float, float]:
@@ -284,7 +281,7 @@ class PointwiseOrListwise(RankingLoss):
 
     needs_lists = False
 
-    def __init__(self, name: str = "pointwise_or_listwise", **kwargs: Any) -> None:
+    def __init__(self, name: str = "pointwise_or_listwise") -> None:
         super().__init__(name=name)
 
     def label_range(self, single: bool) -> tuple[float, float]:

@@ -342,12 +342,15 @@ def _label_outputs(model):
     names = tf.constant(names_of_labels(model))
 
     def name_outputs(outputs):
-        ids = tf.argmax(outputs, -1, output_type=tf.int32)
-        return {
-            "probabilities": model.probabilities(outputs),
-            "label_ids": ids,
-            "labels": tf.gather(names, ids),
-        }
+        probabilities = model.probabilities(outputs)
+        if not model.multi_label:
+            ids = tf.argmax(outputs, -1, output_type=tf.int32)
+            labels = tf.gather(names, ids)
+        else:
+            chosen = probabilities >= 0.5
+            ids = tf.where(chosen, tf.range(model.num_classes), -1)
+            labels = tf.where(chosen, names, "")
+        return {"probabilities": probabilities, "label_ids": ids, "labels": labels}
 
     return name_outputs
 

@@ -66,7 +66,6 @@ class LanguageModelCrossentropy(MaskedCrossentropy):
         z_loss: float = 0.0,
         label_smoothing: float = 0.0,
         name: str = "crossentropy",
-        **kwargs: Any,
     ) -> None:
         super().__init__(name=name)
         if not z_loss >= 0:

@@ -13,7 +13,7 @@ from keras_bertfam.layers.corruption.strategies import MaskingStrategy
 from keras_bertfam.layers.data.rows.rows import SummarizedRows
 from keras_bertfam.layers.data.seeding import fold
 from keras_bertfam.tasks.masking.masking_preprocessor import MaskingPreprocessor
-from keras_bertfam.tokenizers.pipeline_ops import special_token_ids
+from keras_bertfam.tokenizers.pipeline_ops import special_token_ids, word_start_table
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
@@ -90,11 +90,15 @@ class MaskedAutoencoderPreprocessor(MaskingPreprocessor):
 
     def make_corruption(self) -> Any:
         masks = super().make_corruption()
+        try:
+            starts_word = word_start_table(self.tokenizer)
+        except ValueError:  # a vocabulary that doesn't say where words begin
+            starts_word = None
         contexts = SampleContexts(
             self.hiding_rate,
             pad_token_id=self.tokenizer.pad_token_id,
             unselectable_token_ids=special_token_ids(self.tokenizer),
-            starts_word=masks.starts_word,
+            starts_word=starts_word,
             seed=self.seed,
         )
         return _MasksAndContexts(masks, contexts)

@@ -216,13 +216,24 @@ class MaskingPreprocessor(PackingPreprocessor):
             )
         strategy.set_counts(count_tokens(self.tokenizer, documents))
 
-    def _of_tokens(self, corpus, options):
+    def _learn_of(self, documents, training):
+        if isinstance(documents, TokenCorpus):
+            self._check_marks_and_words()
+        super()._learn_of(documents, training)
+
+    def _check_marks_and_words(self):
         if self.segmenter is not None:
             raise ValueError(
                 "`segmenter` must be `None` with a prepared corpus, whose text is "
                 f"tokens already. Received: {self.segmenter!r}."
             )
-        return super()._of_tokens(corpus, options)
+        if self.strategy.uses_marks and self.strategy.marked is not None:
+            raise ValueError(
+                "`strategy` must not read marks of the text with a prepared corpus, "
+                "whose text is tokens already. Received: "
+                f"{type(self.strategy).__name__}, which looks for marks of kind "
+                f"{self.strategy.marked!r}."
+            )
 
     def _random_tokens(self):
         """Give the ids that replace tokens (`None` for all) and their probabilities."""

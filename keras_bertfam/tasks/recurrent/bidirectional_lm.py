@@ -179,6 +179,22 @@ class BidirectionalLM(PretrainingTask):
                 f"has. Received: character_ids.shape={tuple(character_ids.shape)}."
             )
 
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile as other tasks; `num_sampled` goes with this library's losses alone.
+
+        Raises:
+            ValueError: with `num_sampled`, for a loss or metric that reads logits of
+                all words.
+        """
+        super().compile(*args, **kwargs)
+        if self.num_sampled is not None and self._scoring != "scores":
+            raise ValueError(
+                "`num_sampled` must be `None` for losses and metrics that read the "
+                "logits of all words, as others than this library's for tokens do. "
+                f"Received: num_sampled={self.num_sampled}, with {self.loss} and "
+                f"{kwargs.get('weighted_metrics', kwargs.get('metrics'))}."
+            )
+
     def default_loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy()
 

@@ -139,7 +139,7 @@ class PermutationLM(PretrainingTask):
             )
         if self.memory is None or continues is None:
             states = self.backbone(inputs, training=training)["sequence_output"]
-            return self.head(states)
+            return self.predict_tokens(self.head, states, labels=labels)
         continues = ops.cast(continues, "bool")
         self._check_rows(inputs["token_ids"])
         outputs = self.backbone(

@@ -217,7 +217,7 @@ class DualEncoder(Retriever):
 
     def _encode(self, texts, kind, batch_size, too_long):
         check_at_least(1, batch_size=batch_size)
-        batches, places = self.preprocessor.inputs(kind, texts, batch_size, too_long)
+        batches, places = self.preprocessor.batches(kind, texts, batch_size, too_long)
         vectors = self.predict(batches, verbose=0)[kind][places]
         return np.asarray(vectors, "float32")
 

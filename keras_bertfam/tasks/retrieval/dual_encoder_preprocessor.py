@@ -312,7 +312,7 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         return self._laid_out(kind, texts, titles, buckets)
 
     @as_written
-    def inputs(
+    def batches(
         self, kind: str, texts: Any, batch_size: int, too_long: str
     ) -> tuple[TFDataset, np.ndarray]:
         """Make batches of texts of similar length, for `DualEncoder.encode`.

@@ -223,7 +223,7 @@ class LateInteraction(Retriever):
 
     def _encode(self, texts, kind, batch_size, too_long):
         check_at_least(1, batch_size=batch_size)
-        batches, places = self.preprocessor.inputs(kind, texts, batch_size, too_long)
+        batches, places = self.preprocessor.batches(kind, texts, batch_size, too_long)
         found = []
         for batch in batches:  # batches have several lengths
             vectors = np.asarray(self.predict_on_batch(batch)[kind])

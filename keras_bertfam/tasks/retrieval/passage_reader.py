@@ -10,6 +10,7 @@ from keras import ops
 from keras_bertfam import distribution
 from keras_bertfam.arguments import checked
 from keras_bertfam.presets import folders
+from keras_bertfam.presets.task_presets import changed_dtype
 from keras_bertfam.tasks.losses import Perplexity, token_crossentropy
 from keras_bertfam.tasks.retrieval.marginals import (
     check_marginalization,
@@ -113,7 +114,10 @@ class PassageReader(PretrainingTask):
             made = keras.saving.get_registered_object(
                 config["retriever"]["registered_name"]
             )
-            config["retriever"] = made.from_preset(os.path.join(preset, _FOLDER))
+            dtype = changed_dtype(preset, backbone)
+            given = {"dtype": dtype} if dtype else {}
+            folder = os.path.join(preset, _FOLDER)
+            config["retriever"] = made.from_preset(folder, **given)
         return config
 
     def _not_task_weights(self):

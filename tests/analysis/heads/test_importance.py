@@ -10,6 +10,8 @@ from keras_bertfam.tasks import (
     MultipleChoicePreprocessor,
     TextClassifier,
     TextClassifierPreprocessor,
+    TokenClassifier,
+    TokenClassifierPreprocessor,
 )
 from tests import tiny_fine_tuning as tiny
 
@@ -128,3 +130,18 @@ def test_weights_count_the_same_in_batches_of_any_size(model):
     np.testing.assert_allclose(*given, rtol=1e-4, atol=1e-7)
     with pytest.raises(ValueError, match="must have a weight above 0"):
         labelled_batches(model, (*DATA, [0.0, 0.0, 0.0]), 2)
+
+
+@pytest.mark.any_backend
+def test_words_count_the_same_in_batches_of_any_size():
+    backbone = tiny.make_backbone(initializer_range=0.3)
+    preprocessor = TokenClassifierPreprocessor(tiny.make_tokenizer(), 16)
+    tagger = tiny.compiled(TokenClassifier(backbone, 2, preprocessor, dropout=0.0))
+    words = [["the"], ["the", "cat", "sat", "on", "a", "mat"], ["a", "red", "hat"]]
+    data = words, [[0], [1] * 6, [0, 1, 0]]
+    found = [labelled_batches(tagger, data, size) for size in (1, 3)]
+    mask = np.array([[1.0, 0.5], [0.5, 1.0]])
+    losses = [score(tagger, backbone.encoder, each, mask, "loss") for each in found]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    given = [head_importance(tagger, each, normalize=False) for each in found]
+    np.testing.assert_allclose(*given, rtol=1e-4, atol=1e-7)

@@ -214,8 +214,8 @@ def test_curve_is_of_masked_heads(tmp_path):
         ({}, {3: [0]}, "`heads` must have lists of heads by layers, from 0 to 2"),
         ({}, {0: 1}, "`heads` must have lists"),
         ({}, [1], "`heads` must have lists.*Received: .1."),
-        ({}, {0: [3]}, "`pruned_heads` must have .* from 0 to 2"),
-        ({}, {0: [-1]}, "`pruned_heads` must have"),
+        ({}, {0: [3]}, "`heads` must have ints from 0 to 2.*layer 0: .3."),
+        ({}, {0: [-1]}, "`heads` must have ints"),
         ({"share": "all"}, {0: [1]}, "`pruned_heads` must be the same.* as 0 and 1"),
         (
             {"relative_buckets": 4},

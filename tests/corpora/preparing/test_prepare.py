@@ -253,3 +253,27 @@ def test_nothing_is_left(folder, tokenizer):
     manifest = prepare(folder, tokenizer, quality=QualityRules(min_words=10**6))
     assert manifest.counts == {"documents": 0, "sentences": 0, "tokens": 0}
     assert [*read(folder / "prepared")] == []
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_its_end_makes_a_whole_corpus_again(
+    folder, tokenizer, monkeypatch
+):
+    def killed(folder):
+        raise KeyboardInterrupt
+
+    test_set = folder / "corpus/a.txt"
+    given = {"test_sets": test_set, "near_duplicates": None}
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(preparing.working_folders, "discard", killed)
+        prepare(folder, tokenizer, **given)
+    first = contents(folder / "prepared")
+    (folder / "prepared").rename(folder / "moved")
+    prepare(folder, tokenizer, **given)
+    assert contents(folder / "prepared") == first
+    (rule,) = (
+        each
+        for each in Manifest.read(folder / "prepared").filters
+        if each["name"] == "contamination"
+    )
+    assert rule["arguments"]["test_sets"] == [str(test_set)]

@@ -1,4 +1,5 @@
 import collections
+import tempfile
 
 import pytest
 import tensorflow as tf
@@ -61,3 +62,17 @@ def test_vocabularies_of_counts_are_those_of_the_text():
     for wrong, error in (({"a": 0}, ValueError), ({1: 2}, TypeError)):
         with pytest.raises(error, match="`documents`, if a dict, must"):
             tokenizers.train_word_piece(wrong, 500)
+
+
+def test_workers_meet_in_the_given_folder(folder, tmp_path, monkeypatch):
+    made = []
+
+    class Noted(tempfile.TemporaryDirectory):
+        def __enter__(self):
+            made.append(super().__enter__())
+            return made[-1]
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", Noted)
+    counts = count_words(folder / "*.txt", working_folder=tmp_path)
+    assert counts == count_words(folder / "*.txt")
+    assert made[0].startswith(str(tmp_path)) and not any(tmp_path.iterdir())

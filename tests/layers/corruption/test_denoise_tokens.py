@@ -66,11 +66,14 @@ def test_each_objective(objective):
     "objective",
     [*OBJECTIVES, layers.Mixture(["prefix_lm", "iid_drop", "text_infilling"])],
 )
-def test_no_text_is_longer_than_the_room_for_its_tokens(objective):
-    layer = make(objective, start_token_id=6)
+@pytest.mark.parametrize("specials", [0, 1, 2])
+def test_no_text_is_longer_than_the_room_for_its_tokens(objective, specials):
+    given = {"start_token_id": 6, "end_token_id": 1}
+    given |= dict.fromkeys([*given][specials:])
+    layer = make(objective, **given)
     assert layer.rooms.shape == (layer.text_length + 1, 2)
     assert (np.diff(layer.rooms, axis=0) >= 0).all()
-    assert layer.rooms[-1, 0] <= 32 - 2
+    assert 0 <= layer.rooms[0, 0] < layer.rooms[-1, 0] <= 32 - specials
     lengths = np.repeat(np.arange(1, layer.text_length + 1), 60)
     texts = tf.RaggedTensor.from_row_lengths(
         tf.fill([lengths.sum()], tf.constant(20, tf.int32)), lengths
@@ -78,7 +81,7 @@ def test_no_text_is_longer_than_the_room_for_its_tokens(objective):
     for seed in range(3):
         found = layer.sequences(texts, tf.constant([0, seed], tf.int64), tight=True)
         sizes = [found[n].row_lengths() for n in ("encoder_token_ids", "target_ids")]
-        assert (np.stack(sizes, 1) - 2 <= layer.rooms[lengths]).all()
+        assert (np.stack(sizes, 1) - specials <= layer.rooms[lengths]).all()
 
 
 def test_what_is_refused():

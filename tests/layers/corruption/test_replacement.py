@@ -71,3 +71,16 @@ def test_span_bounds():
         [0, 0],
     ]
     assert not out["span_bounds"][1].any()
+
+
+@pytest.mark.parametrize("strategy", ["words", "tokens", GeometricSpans()])
+def test_a_word_has_one_fate_whatever_selects_its_pieces(strategy):
+    """One word of ten pieces, all of which are selected."""
+    ids = np.tile([START, *[PIECE] * 9], (500, 1))
+    layer = masker(
+        strategy, replacement_unit="word", mask_selection_rate=1.0,
+        mask_token_rate=0.5, random_token_rate=0.0,
+    )  # fmt: skip
+    masked = numpy_call(layer, ids, seed=[0, 1])["token_ids"] == MASK
+    assert (masked.any(1) == masked.all(1)).all()
+    assert 200 < masked.all(1).sum() < 300

@@ -204,3 +204,20 @@ def test_a_prepared_corpus_has_no_text_to_segment(tmp_path):
         tasks.MaskedLMPreprocessor(words, 16, segmenter=thai).dataset(
             read_tokens(folder), 8
         )
+    with pytest.raises(ValueError, match="`segmenter` must be `None` with a prepared"):
+        tasks.MaskedLMPreprocessor(words, 16, segmenter=thai).grain_dataset(
+            read_tokens(folder), 8
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["dataset", "grain_dataset"])
+@pytest.mark.parametrize(
+    "strategy", ["salient_spans", KnowledgeMasking("phrase"), KnowledgeMasking()]
+)
+def test_a_prepared_corpus_has_no_marks(method, strategy, tmp_path):
+    words = BertTokenizer([*SPECIALS, ".", "##s", *CORPUS_WORDS], lowercase=True)
+    corpus = read_tokens(tiny_corpus.prepare(tmp_path / "prepared", words))
+    preprocessor = tasks.MaskedLMPreprocessor(words, 16, strategy=strategy)
+    with pytest.raises(ValueError, match="`strategy` must not read marks of the text"):
+        getattr(preprocessor, method)(corpus, 8)

@@ -5,11 +5,12 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from keras_bertfam import tasks
+from keras_bertfam import tasks, tokenizers
 from keras_bertfam.analysis import prune_heads
 from keras_bertfam.models import BertBackbone
 from tests import every_task, tiny_families
 from tests.every_task import TEXTS, preprocessor_of
+from tests.tiny_masked_lm import SPECIALS, WORDS
 
 IDS = np.array([[2, 9, 8, 7, 6, 5], [2, 4, 5, 6, 3, 0]], "int32")
 ROWS = {"token_ids": np.where(IDS > 7, 1, IDS), "padding_mask": IDS != 0}
@@ -251,3 +252,11 @@ def test_both_learn_and_leave_an_encoder(task, tmp_path):
     assert told.pooling == "mean"
     with pytest.raises(ValueError, match="no place for .*decoder/"):
         model.export_to_transformers(tmp_path / "exported")
+
+
+@pytest.mark.parametrize("strategy", ["tokens", "words", "ngrams"])
+def test_hidden_words_are_whole_whatever_is_masked(strategy):
+    words = tokenizers.BertTokenizer([*SPECIALS, *WORDS, "##s"], lowercase=True)
+    preprocessor = tasks.MaskedAutoencoderPreprocessor(words, 32, strategy=strategy)
+    table = preprocessor.parts()[1].contexts.starts_word
+    assert table[words.token_to_id("cat")] and not table[words.token_to_id("##s")]

@@ -111,6 +111,17 @@ def test_a_sample_has_the_gradient_of_all_words_on_average():
         SampledLogits(embedding, 0)
 
 
+def test_a_sample_goes_with_losses_that_read_no_logits():
+    model = tiny.make_model(num_sampled=4)
+    model.compile()
+    for other in (["accuracy"], [keras.metrics.SparseTopKCategoricalAccuracy(3)]):
+        with pytest.raises(ValueError, match="`num_sampled` must be `None`.*accuracy"):
+            model.compile(weighted_metrics=other)
+    with pytest.raises(ValueError, match="`num_sampled` must be `None`.*crossentropy"):
+        model.compile(loss="sparse_categorical_crossentropy")
+    tiny.make_model().compile(weighted_metrics=["accuracy"])
+
+
 @pytest.mark.slow
 def test_errors():
     with pytest.raises(ValueError, match="`batch_size` must be a multiple of 2.*3"):

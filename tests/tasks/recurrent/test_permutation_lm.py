@@ -65,6 +65,7 @@ def test_logits_and_loss_against_numpy(texts):
     picked = np.take_along_axis(logits, y[..., None], -1)[..., 0]
     losses = np.log(np.exp(logits).sum(-1)) - picked
     expected = (weights * losses).sum() / weights.sum()
+    assert model({**x, "labels": y}).shape == (*y.shape, 1, 2)  # scores in their place
     received = model.test_on_batch(x, y, weights, return_dict=True)
     np.testing.assert_allclose(received["loss"], expected, rtol=1e-5)
     np.testing.assert_allclose(received["perplexity"], np.exp(expected), rtol=1e-4)

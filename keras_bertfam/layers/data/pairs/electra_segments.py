@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
 from keras_bertfam.corpora.row_kinds import RowKind
+from keras_bertfam.layers.data.limited_parts import follow_pointers
 from keras_bertfam.layers.data.pairs.segments import (
     SegmentBuilder,
     Sentences,
@@ -17,7 +18,6 @@ from keras_bertfam.layers.data.pairs.segments import (
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.prepared.token_rows import TokenRows, sentences_in
 from keras_bertfam.layers.data.rows.rows import BatchOptions, PackedRows, is_prepared
-from keras_bertfam.layers.data.rows.sentence_packing import follow_pointers
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
 

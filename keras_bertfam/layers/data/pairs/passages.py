@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_bertfam import ragged
 from keras_bertfam.corpora.row_kinds import RowKind
 from keras_bertfam.layers.data.documents.reading import continues, sentences_of
+from keras_bertfam.layers.data.limited_parts import follow_pointers
 from keras_bertfam.layers.data.pairs.segments import (
     SegmentBuilder,
     Sentences,
@@ -21,7 +22,6 @@ from keras_bertfam.layers.data.pairs.segments import (
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.prepared.token_rows import TokenRows, sentences_in
 from keras_bertfam.layers.data.rows.rows import BatchOptions, Rows, is_prepared
-from keras_bertfam.layers.data.rows.sentence_packing import follow_pointers
 from keras_bertfam.layers.data.seeding import fold, random_uniform
 from keras_bertfam.presets.families.parts.record import Layout
 from keras_bertfam.tokenizers.pipeline_ops import tokenize

@@ -11,6 +11,7 @@ from keras_bertfam.layers.data.documents.reading import (
     sentences_of,
     warn_if_short,
 )
+from keras_bertfam.layers.data.limited_parts import parts_by_size
 from keras_bertfam.layers.data.pipeline_warnings import count_cut
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.seeding import fold, random_uniform, split_seed
@@ -89,8 +90,23 @@ class SegmentBuilder:
         windows = check_documents(documents).batch(self.documents_at_once)
         return windows.map(self._window, **PARALLEL)
 
+    def _sentences(self, documents):
+        """Tokenise a window part by part: all at once takes a hundredfold memory."""
+        parts = parts_by_size(documents)
+        tokens, index = tf.map_fn(
+            lambda texts: sentences_of(self.tokenizer, texts, self.break_lines),
+            parts,
+            fn_output_signature=(
+                tf.RaggedTensorSpec([None, None], tf.int32),
+                tf.RaggedTensorSpec([None], tf.int64),
+            ),
+            parallel_iterations=1,
+        )
+        index += tf.cast(parts.row_starts(), tf.int64)[:, tf.newaxis]
+        return tokens.values, index.values
+
     def _window(self, documents):
-        tokens, index = sentences_of(self.tokenizer, documents, self.break_lines)
+        tokens, index = self._sentences(documents)
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
         document = tf.unique(index).idx
         self._warn_if_short(lengths, document)

@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_bertfam import ragged
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
+from keras_bertfam.layers.data.limited_parts import follow_pointers
 from keras_bertfam.layers.data.pairs.segments import (
     SegmentBuilder,
     Sentences,
@@ -17,7 +18,6 @@ from keras_bertfam.layers.data.pairs.segments import (
     window_seeds,
 )
 from keras_bertfam.layers.data.prepared.token_rows import sentences_in
-from keras_bertfam.layers.data.rows.sentence_packing import follow_pointers
 from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
 
 # Objectives, and how many classes of pairs each has.

@@ -186,13 +186,13 @@ def read_tokens(
 ) -> TokenCorpus:
     """Read a prepared corpus, which takes the place of documents and is tokenised.
 
-    Pass the result to a preprocessor's `dataset`. All preprocessors of pre-training
-    take it, except `RecurrentLMPreprocessor` and those for the user's own pairs.
+    Pass the result to a preprocessor's `dataset`. The preprocessors of pre-training
+    take it, except those that read words, characters, marks or titles of the text, and
+    those for the user's own pairs.
 
     The order of a pass is a permutation of all rows. Batch `k` of a pass depends only
-    on the preprocessor's seed, the pass and `k`; the number of workers makes no
-    difference, and neither does resuming a run. Nothing is held in memory, and any
-    batch can be read at once.
+    on the preprocessor's seed, the pass, `k` and `num_slices`. Resuming a run makes no
+    difference. Nothing is held in memory, and any batch can be read at once.
 
     The places of rows are found once for each sequence length and kind of rows, from
     the lengths of sentences, and kept in a folder beside the corpus. With

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_bertfam import ragged
 from keras_bertfam.arguments import check_several, checked
 from keras_bertfam.autograph import as_written
-from keras_bertfam.layers.data.rows.sentence_packing import block_starts
+from keras_bertfam.layers.data.limited_parts import block_starts
 from keras_bertfam.layers.data.rows.sequence_packing import PackSequences, best_fit
 from keras_bertfam.layers.data.seeding import fold, shuffle
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor
@@ -104,7 +104,7 @@ def _slices(rows, bounds):
 
 @checked
 @as_written
-def full_batches(dataset: TFDataset, batch_size: int) -> TFDataset:
+def full_batches(dataset: TFDataset, batch_size: int, label: int = 0) -> TFDataset:
     """Fill up smaller batches with rows of zeros, for devices that share each batch.
 
     `keras.distribution` needs at least one row for each device. The last batch of
@@ -114,6 +114,7 @@ def full_batches(dataset: TFDataset, batch_size: int) -> TFDataset:
         dataset: `tf.data.Dataset` of batches of up to `batch_size` rows, with weights
             if there are labels.
         batch_size: int.
+        label: int. What fills the labels; -1 for a loss that takes it for no label.
 
     Returns:
         A `tf.data.Dataset` of batches of one shape.
@@ -129,13 +130,21 @@ def full_batches(dataset: TFDataset, batch_size: int) -> TFDataset:
     ```
     """
 
-    def filled(x):
-        missing = tf.zeros([batch_size - tf.shape(x)[0], *x.shape[1:]], x.dtype)
-        rows = tf.concat([x, missing], 0)
+    def filled(x, value=0):
+        shape = [batch_size - tf.shape(x)[0], *x.shape[1:]]
+        rows = tf.concat([x, tf.fill(shape, tf.cast(value, x.dtype))], 0)
         return tf.ensure_shape(rows, [batch_size, *x.shape[1:]])
 
-    def fill(*batch):
-        return tf.nest.map_structure(filled, batch if len(batch) > 1 else batch[0])
+    def filled_labels(y):
+        return filled(y, label)
+
+    def fill(x, *others):
+        x = tf.nest.map_structure(filled, x)
+        if not others:
+            return x
+        y, *weights = others
+        y = tf.nest.map_structure(filled_labels, y)
+        return x, y, *tf.nest.map_structure(filled, weights)
 
     return dataset.map(fill)
 

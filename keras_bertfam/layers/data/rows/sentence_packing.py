@@ -9,14 +9,10 @@ from keras_bertfam.layers.data.documents.reading import (
     tokenize_sentences,
     warn_if_short,
 )
+from keras_bertfam.layers.data.limited_parts import batches_of_texts, block_starts
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.prepared.token_rows import blocks
-from keras_bertfam.tokenizers.texts import check_documents
 from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
-
-# The most bytes of texts that are tokenised together; a single text may be longer.
-# Tokenising takes some hundred times as much memory.
-_BYTES_AT_ONCE = 1 << 20
 
 
 @checked
@@ -208,32 +204,6 @@ def cut(lengths: TFTensor, budget: int) -> tuple[TFTensor, TFTensor]:
     return tf.minimum(tf.gather(lengths, whole) - index * budget, budget), whole
 
 
-@as_written
-def batches_of_texts(documents: TFDataset, count: int) -> TFDataset:
-    """Batch texts for a tokenizer; their number and size are limited.
-
-    Args:
-        documents: `tf.data.Dataset` of scalar strings.
-        count: int. The most texts in a batch.
-
-    Returns:
-        A `tf.data.Dataset` of string tensors of shape `(batch,)`, of 1 MiB at most
-        or of a single text.
-    """
-
-    def by_size(texts):
-        sizes = tf.clip_by_value(tf.strings.length(texts), 1, _BYTES_AT_ONCE)
-        starts = tf.cond(
-            tf.reduce_sum(sizes) > _BYTES_AT_ONCE,
-            lambda: block_starts(sizes, _BYTES_AT_ONCE),
-            lambda: tf.constant([0]),
-        )
-        parts = tf.RaggedTensor.from_row_starts(texts, starts, validate=False)
-        return tf.data.Dataset.from_tensor_slices(parts)
-
-    return check_documents(documents).batch(count).flat_map(by_size)
-
-
 def whole_texts(
     documents: TFDataset, break_lines: bool, packing: str = "best_fit"
 ) -> TFDataset:
@@ -248,61 +218,6 @@ def whole_texts(
             "texts. Received: break_lines=False."
         )
     return batches_of_texts(documents, 1024)
-
-
-def block_starts(
-    lengths: TFTensor, budget: int, document: TFTensor | None = None
-) -> TFTensor:
-    """Return the unit that each block starts with, packing greedily.
-
-    Args:
-        lengths: int32 tensor of shape `(n,)`, each in [1, `budget`].
-        budget: int. The most tokens in a block.
-        document: int32 tensor of shape `(n,)`, ascending: each unit's document, for
-            blocks that end with their document. `None`: blocks cross documents.
-
-    Returns:
-        An int32 tensor of shape `(blocks,)`.
-    """
-    # Example: lengths 3, 2, 4, 1, 2 and a budget of 5. A block that begins at unit 0
-    # holds 3 + 2 tokens, so the next begins at 2. For each unit the next block begins
-    # at 2, 3, 4, 5, 5. From 0 on, blocks begin at 0, 2, 4.
-    ends = tf.cumsum(lengths)
-    following = tf.searchsorted(ends, ends - lengths + budget, side="right")
-    if document is not None:
-        last = tf.searchsorted(document, document, side="right")
-        following = tf.minimum(following, last)
-    return follow_pointers(following, 0)
-
-
-def follow_pointers(following: TFTensor, first: int | TFTensor) -> TFTensor:
-    """Follow pointers from `first` on to the end, and return all elements visited.
-
-    The number of known elements doubles in each turn: the jump over `m` elements,
-    applied to the first `m`, gives the next `m`.
-
-    Args:
-        following: int32 tensor of shape `(n,)`. `following[i]` is greater than
-            `i` and at most `n`, the end.
-        first: int scalar from 0 to `n`.
-
-    Returns:
-        An int32 tensor, ascending, without the end.
-    """
-    # Example: following = [2, 3, 4, 5, 5] from 0 gives 0, 2, 4; 5 is the end.
-    n = tf.size(following)
-
-    def double(elements, jump):
-        more = tf.gather(jump, elements)
-        return tf.concat([elements, more], 0), tf.gather(jump, jump)
-
-    elements, _ = tf.while_loop(
-        lambda elements, jump: elements[-1] < n,
-        double,
-        (tf.reshape(first, [1]), tf.concat([following, [n]], 0)),
-        shape_invariants=(tf.TensorShape([None]), tf.TensorShape([None])),
-    )
-    return ragged.keep(elements, elements < n)
 
 
 def not_empty(dataset: TFDataset, message: str) -> TFDataset:

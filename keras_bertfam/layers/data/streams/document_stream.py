@@ -10,6 +10,7 @@ from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.corpora.row_kinds import RowKind, Sharing
 from keras_bertfam.layers.data.documents.reading import tokenize_sentences
+from keras_bertfam.layers.data.limited_parts import batches_of_texts
 from keras_bertfam.layers.data.pairs.text_to_text import PairLayout
 from keras_bertfam.layers.data.pipelines import PARALLEL, check_at_least
 from keras_bertfam.layers.data.prepared.token_rows import TokenRows, blocks, texts_in
@@ -20,7 +21,6 @@ from keras_bertfam.layers.data.rows.rows import (
 )
 from keras_bertfam.layers.data.rows.sentence_packing import whole_texts
 from keras_bertfam.layers.data.seeding import fold
-from keras_bertfam.tokenizers.texts import check_documents
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
 
@@ -78,7 +78,7 @@ class PackStream:
 
     @as_written
     def __call__(self, documents: TFDataset) -> TFDataset:
-        batches = check_documents(documents).batch(self.documents_at_once)
+        batches = batches_of_texts(documents, self.documents_at_once)
         nothing = tf.zeros([0], tf.int32)
         end = tf.data.Dataset.from_tensors((nothing, nothing, True))
         chunks = batches.map(self._tokens, **PARALLEL).concatenate(end)

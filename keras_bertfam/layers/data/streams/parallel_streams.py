@@ -6,10 +6,10 @@ from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.corpora.row_kinds import RowKind
 from keras_bertfam.layers.data.documents.reading import tokenize_sentences
+from keras_bertfam.layers.data.limited_parts import batches_of_texts
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.prepared.token_rows import TokenRows
 from keras_bertfam.layers.data.rows.rows import BatchOptions, Rows
-from keras_bertfam.layers.data.rows.sentence_packing import batches_of_texts
 from keras_bertfam.layers.data.seeding import fold, random_uniform, shuffle, split_seed
 from keras_bertfam.tokenizers.pipeline_ops import document_end_id
 from keras_bertfam.tokenizers.texts import check_documents

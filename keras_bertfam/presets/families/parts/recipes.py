@@ -21,7 +21,7 @@ class PretrainingRecipe:
         optimizer: see `keras_bertfam.optimizers.pretraining_optimizer`. Some take no
             `beta_2`, `epsilon` and `bias_correction`, whatever the recipe has.
         schedule_form: see `keras_bertfam.optimizers.pretraining_optimizer`. With
-            `"rsqrt"`, warm-up steps are a number and no share.
+            `"rsqrt"` and `"inverse_sqrt"`, warm-up steps are a number and no share.
         weight_decay: float, which the rate multiplies. Biases and norms have none.
         beta_2: float.
         epsilon: float.
@@ -92,7 +92,7 @@ class PretrainingRecipe:
             del values["bias_correction"]
         if self.optimizer in ("adafactor", "adagrad"):
             del values["beta_2"], values["epsilon"]
-        if self.total_steps is not None and self.schedule_form != "rsqrt":
+        if self.total_steps is not None and "sqrt" not in self.schedule_form:
             values["warmup_steps"] = self.warmup_steps / self.total_steps
         if self.power != 1:
             values["power"] = self.power

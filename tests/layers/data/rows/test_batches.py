@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from keras_bertfam.layers import BatchByTokens
 from keras_bertfam.layers.data.rows.batches import full_batches
+from keras_bertfam.tasks.losses import DiffusionBound
 
 LENGTH = 512
 
@@ -95,3 +96,18 @@ def test_batches_of_inputs_alone():
     rows = tf.data.Dataset.from_tensor_slices({"token_ids": np.ones((5, 2))})
     *_, last = full_batches(rows.batch(4), 4)
     np.testing.assert_array_equal(last["token_ids"], [[1, 1], *[[0, 0]] * 3])
+
+
+def test_rows_that_fill_up_add_nothing_to_the_bound_of_diffusion():
+    y = np.array([[-1, 5, 6, -1]], "int32")
+    weights = np.array([[0, 2, 0, 0]], "float32")
+    batch = {"token_ids": np.ones((1, 4), "int32")}, y, weights
+    ((_, more_y, more_weights),) = full_batches(
+        tf.data.Dataset.from_tensors(batch), 8, label=-1
+    )
+    bounds = [
+        DiffusionBound()(labels, np.zeros((len(labels), 4, 10)), given)
+        for labels, given in ((y, weights), (more_y.numpy(), more_weights.numpy()))
+    ]
+    assert float(bounds[0]) == pytest.approx(float(bounds[1]))
+    assert float(bounds[0]) == pytest.approx(np.log(10))

@@ -4,9 +4,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keras_bertfam.layers.data.limited_parts import batches_of_texts
 from keras_bertfam.layers.data.rows.sentence_packing import (
     PackSentences,
-    batches_of_texts,
     not_empty,
 )
 
