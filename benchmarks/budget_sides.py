@@ -32,7 +32,7 @@ class Work:
         held_out: as `train`.
         vocabulary: list of str.
         recipe: `Recipe`. Other sides than ours take length, batch, rate, warm-up,
-            dropout and masking rate from it.
+            dropout, masking rate and precision from it.
         seconds: float, the budget.
         num_layers: int.
         hidden_dim: int.
@@ -98,6 +98,7 @@ def keras_bertfam(work):
     electra = recipe.objective == "electra"
     objective = tasks.ReplacedTokenDetection if electra else tasks.MaskedLM
     keras.utils.set_random_seed(work.seed)
+    keras.config.set_dtype_policy(recipe.precision)
     scored = None if recipe.vocabulary_size else work.scored(work.vocabulary)
     curve = work.curve()
     texts = work.paragraphs
@@ -165,6 +166,7 @@ def keras_hub(work):
 
     recipe = work.recipe
     keras.utils.set_random_seed(work.seed)
+    keras.config.set_dtype_policy(recipe.precision)
     scored = work.scored(work.vocabulary)
     curve = work.curve()
     paragraphs = work.paragraphs

@@ -85,6 +85,7 @@ def transformers(work, blocks=True):
                 adam_epsilon=EPSILON,
                 seed=work.seed,
                 use_cpu=True,
+                bf16=recipe.precision == "mixed_bfloat16",
                 logging_strategy="no",
                 save_strategy="no",
                 report_to="none",

@@ -109,6 +109,9 @@ def main(
     ] = "",
     minutes: Annotated[float, typer.Option(help="The budget of each.", min=0)] = 10,
     backend: Annotated[str, typer.Option(help="Of Keras.")] = "tensorflow",
+    precision: Annotated[
+        str, typer.Option(help="Of all sides: Keras's policy.")
+    ] = "float32",
     learning_rate: Annotated[float, typer.Option(help="Of all sides.")] = 1e-3,
     warmup: Annotated[float, typer.Option(help="Share of the budget.")] = 0.1,
     layers: int = 4,
@@ -140,6 +143,7 @@ def main(
         batch_size=batch_size,
         learning_rate=learning_rate,
         warmup=warmup,
+        precision=precision,
     )
     chosen = _chosen(base, side, ours, ablate, candidate, candidates)
     train, held_out = read_paragraphs(files)

@@ -31,6 +31,7 @@ class Recipe:
             as many in a batch.
         small_batches: float, the share of the budget on batches of half the rows.
         backend: str. The Keras backend; `""` for that of the command line.
+        precision: str. Keras's policy, such as `"mixed_bfloat16"`.
     """
 
     objective: str = "masked_lm"
@@ -50,6 +51,7 @@ class Recipe:
     short_rows: float = 0.0
     small_batches: float = 0.0
     backend: str = ""
+    precision: str = "float32"
 
 
 def parse(text, base=None):

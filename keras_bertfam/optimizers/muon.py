@@ -15,6 +15,8 @@ _COEFFICIENTS = 3.4445, -4.7750, 2.0315
 _STEPS = 5
 # The size of Adam's usual updates: root of the mean square of their numbers.
 _SIZE = 0.2
+# Of matrices that are made orthogonal together, which takes memory.
+_NUMBERS_AT_ONCE = 1 << 23
 
 
 @checked
@@ -39,11 +41,16 @@ class Muon(BertAdamW):
         beta_1: float in `[0, 1)`, AdamW's decay of the first moment.
         beta_2: float in `[0, 1)`, AdamW's decay of the second moment.
         epsilon: float, AdamW's, beside the root of the second moment.
+        product_dtype: in what the products are computed that make an update
+            orthogonal: `"float32"`, or `"bfloat16"`, as in the released code, which
+            changes singular values by .02. Defaults to `None`: bfloat16 for matrices of
+            layers that compute in it.
         **kwargs: other arguments of `keras.optimizers.Optimizer`.
 
     Raises:
-        ValueError: for a `momentum`, `beta_1` or `beta_2` out of its range; in
-            `build()` if none of the variables is a matrix of a Transformer block.
+        ValueError: for a `momentum`, `beta_1` or `beta_2` out of its range, or another
+            `product_dtype`; in `build()` if none of the variables is a matrix of a
+            Transformer block.
 
     Example:
 
@@ -66,13 +73,20 @@ class Muon(BertAdamW):
         beta_1: float = 0.9,
         beta_2: float = 0.95,
         epsilon: float = 1e-8,
+        product_dtype: str | None = None,
         **kwargs: Any,
     ) -> None:
         # A loaded config has it as well.
         kwargs["bias_correction"] = True
         super().__init__(learning_rate, weight_decay, beta_1, beta_2, epsilon, **kwargs)
         check_betas(momentum=momentum)
+        if product_dtype not in (None, "float32", "bfloat16"):
+            raise ValueError(
+                '`product_dtype` must be "float32", "bfloat16" or `None`. '
+                f"Received: {product_dtype!r}."
+            )
         self.momentum = momentum
+        self.product_dtype = product_dtype
 
     def build(self, variables: Sequence[Any]) -> None:
         if self.built:
@@ -102,8 +116,7 @@ class Muon(BertAdamW):
         if self._is_fused():  # which is of Adam's updates
             matrices = [pair for pair in pairs if self._widths_of(pair[1])]
             pairs = [pair for pair in pairs if not self._widths_of(pair[1])]
-            for gradient, variable in matrices:
-                self.update_step(gradient, variable, learning_rate)
+            self._update_matrices(matrices, learning_rate)
         grads, variables = [[pair[k] for pair in pairs] for k in (0, 1)]
         super()._backend_update_step(grads, variables, learning_rate)
 
@@ -113,50 +126,76 @@ class Muon(BertAdamW):
     def update_step(
         self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
     ) -> None:
-        widths = self._widths_of(variable)
-        if widths is None:
+        if self._widths_of(variable):
+            self._update_matrices([(gradient, variable)], learning_rate)
+        else:
             super().update_step(gradient, variable, learning_rate)
-            return
+
+    def _update_matrices(self, pairs, learning_rate):
+        """Update variables; matrices of one shape are made orthogonal together."""
+        alike: dict[Any, list[Any]] = {}
+        for number, (gradient, variable) in enumerate(pairs):
+            ahead, start = self._look_ahead(gradient, variable), 0
+            dtype = self.product_dtype or getattr(variable, "matrix_dtype", "float32")
+            for width in self._widths_of(variable):
+                part = ahead[:, start : start + width]
+                tall = part.shape[0] > width
+                part = ops.transpose(part) if tall else part
+                group = alike.setdefault((dtype, *part.shape), [])
+                group.append((number, start, tall, part))
+                start += width
+        steps: list[list[Any]] = [[] for _ in pairs]
+        for (dtype, rows, columns), group in alike.items():
+            count = max(1, _NUMBERS_AT_ONCE // (rows * columns))
+            for at in range(0, len(group), count):
+                some = group[at : at + count]
+                made = orthogonalized(ops.stack([part for *_, part in some]), dtype)
+                made = made * (_SIZE * columns**0.5)
+                for each, (number, start, tall, _) in zip(
+                    ops.unstack(made), some, strict=True
+                ):
+                    each = ops.transpose(each) if tall else each
+                    steps[number].append((start, each))
+        for (_, variable), parts in zip(pairs, steps, strict=True):
+            parts = [each for _, each in sorted(parts, key=lambda part: part[0])]
+            step = parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=1)
+            weights = ops.cast(variable, "float32")
+            if self.weight_decay and self._use_weight_decay(variable):
+                step = step + self.weight_decay * weights
+            weights = weights - ops.cast(learning_rate, "float32") * step
+            self.assign(variable, ops.cast(weights, variable.dtype))
+
+    def _look_ahead(self, gradient, variable):
+        """Move a matrix's mean of gradients, and give the mean one step ahead."""
         mean = self._momentums[self._get_variable_index(variable)]
-        m, weights, gradient = (
-            ops.cast(x, "float32") for x in (mean, variable, gradient)
-        )
+        m, gradient = (ops.cast(x, "float32") for x in (mean, gradient))
         m = self.momentum * m + (1 - self.momentum) * gradient
-        ahead = self.momentum * m + (1 - self.momentum) * gradient
-        step, start = [], 0
-        for width in widths:
-            part = ahead[:, start : start + width]
-            size = _SIZE * max(part.shape) ** 0.5
-            step.append(size * orthogonalized(part))
-            start += width
-        step = ops.concatenate(step, axis=1)
-        if self.weight_decay and self._use_weight_decay(variable):
-            step = step + self.weight_decay * weights
-        weights = weights - ops.cast(learning_rate, "float32") * step
         self.assign(mean, ops.cast(m, mean.dtype))
-        self.assign(variable, ops.cast(weights, variable.dtype))
+        return self.momentum * m + (1 - self.momentum) * gradient
 
     def get_config(self) -> Config:
-        return {**super().get_config(), "momentum": self.momentum}
+        own = {"momentum": self.momentum, "product_dtype": self.product_dtype}
+        return {**super().get_config(), **own}
 
 
-def orthogonalized(matrix: Tensor) -> Tensor:
-    """Bring the singular values of a matrix near 1, and leave its directions.
+def orthogonalized(matrices: Tensor, dtype: str = "float32") -> Tensor:
+    """Bring the singular values of matrices near 1, and leave their directions.
 
     The values of `diag(3, 4)` become .7229 and 1.1192. Values end between .68 and 1.21,
     if they are above .002 of the matrix's norm.
 
     Args:
-        matrix: float tensor of shape `(rows, columns)`.
+        matrices: float32 tensor of shape `(..., rows, columns)`. It is fastest if there
+            are at least as many columns as rows.
+        dtype: str, in what the products are computed.
 
     Returns:
-        Float tensor of the same shape.
+        Float32 tensor of the same shape.
     """
-    rows, columns = matrix.shape
-    x = ops.transpose(matrix) if rows > columns else matrix
-    x = x / (ops.sqrt(ops.sum(ops.square(x))) + 1e-7)
+    norms = ops.sqrt(ops.sum(ops.square(matrices), axis=(-2, -1), keepdims=True))
+    x = ops.cast(matrices / (norms + 1e-7), dtype)
     a, b, c = _COEFFICIENTS
     for _ in range(_STEPS):
-        square = ops.matmul(x, ops.transpose(x))
+        square = ops.matmul(x, ops.swapaxes(x, -1, -2))
         x = a * x + ops.matmul(b * square + c * ops.matmul(square, square), x)
-    return ops.transpose(x) if rows > columns else x
+    return ops.cast(x, "float32")

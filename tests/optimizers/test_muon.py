@@ -51,10 +51,12 @@ def test_singular_values_come_near_1():
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (5, 3), (4, 4)])
-def test_against_a_decomposition(shape):
+@pytest.mark.parametrize(("dtype", "error"), [("float32", 1e-4), ("bfloat16", 0.15)])
+def test_against_a_decomposition(shape, dtype, error):
     value = np.random.default_rng(0).normal(size=shape)
-    new = array(orthogonalized(ops.array(value, "float32")))
-    np.testing.assert_allclose(new, by_singular_values(value), atol=1e-4)
+    new = orthogonalized(ops.array(value, "float32"), dtype)
+    assert keras.backend.standardize_dtype(new.dtype) == "float32"
+    np.testing.assert_allclose(array(new), by_singular_values(value), atol=error)
 
 
 @pytest.mark.parametrize("widths", [(), (3, 2, 2)])

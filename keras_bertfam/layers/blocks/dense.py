@@ -39,6 +39,8 @@ def mark_matrices(layer: keras.layers.Dense, *widths: int) -> None:
     """
     if layer.quantization_mode is None:  # others have no kernel to train
         layer.kernel.matrix_widths = widths or (layer.units,)
+        in_16_bits = layer.compute_dtype == "bfloat16"
+        layer.kernel.matrix_dtype = "bfloat16" if in_16_bits else "float32"
 
 
 def _is_plain(layer, x):
