@@ -159,12 +159,13 @@ def weighed_under_a_loss_scale(strategy):
         optimizer = keras.optimizers.LossScaleOptimizer(
             keras.optimizers.SGD(1.0, gradient_accumulation_steps=2), initial_scale=1.0
         )
+        replicas.sum_gradients_first(optimizer)
+        accumulation.weigh_batches(optimizer)
         optimizer.build([variable])
-    replicas.sum_gradients_first(optimizer)
-    accumulation.weigh_batches(optimizer)
 
     @tf.function
     def step(gradient, weight):
+        gradient = gradient * tf.ones([1])  # on the replica's device
         with accumulation.weighed(weight, tf.zeros([1])):
             with accumulation.seen_by_threads(optimizer):
                 optimizer.apply([gradient], [variable])

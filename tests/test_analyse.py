@@ -160,11 +160,11 @@ def test_labels_of_all_kinds_have_a_page(tmp_path):
     tagger = tasks.TokenClassifier(
         backbone, 2, tasks.TokenClassifierPreprocessor(tiny.make_tokenizer(), 16)
     )
-    for model, table, label in (
-        (classifier, "x.jsonl", "labels"),
-        (tagger, "x.conll", None),
+    for model, table, *columns in (
+        (classifier, "x.jsonl", ["text"], "labels"),
+        (tagger, "x.conll", (), None),
     ):
-        examples = scoring.table_of(model, str(tmp_path / table), (), label)
+        examples = scoring.table_of(model, str(tmp_path / table), *columns)
         sections = overview.labelled_sections(examples)
         found = {s.title: s.make(model, TEXTS) for s in sections}
         assert found["Scores"] and found["Importance of heads"]

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_bertfam.analysis import token_saliency
 from keras_bertfam.analysis.saliency import Saliency
+from keras_bertfam.models import RobertaBackbone
 from keras_bertfam.tasks import (
     MultipleChoice,
     MultipleChoicePreprocessor,
@@ -194,12 +195,12 @@ def test_a_picture_of_a_long_text_has_a_limited_size():
 def test_tokens_of_bytes_are_readable():
     texts = ["très bon", "le mat"]
     tokenizer = train_byte_pair(
-        tf.data.Dataset.from_tensor_slices(texts), 280, family="roberta"
+        tf.data.Dataset.from_tensor_slices(4 * texts), 280, family="roberta"
     )
     preprocessor = TextClassifierPreprocessor(tokenizer, 16)
-    backbone = tiny.make_backbone(
-        "roberta", num_layers=1, vocabulary_size=tokenizer.vocabulary_size()
-    )
+    backbone = RobertaBackbone(tokenizer.vocabulary_size(), 1, 2, 16, 24)
     model = TextClassifier(backbone, 2, preprocessor)
     (found,) = token_saliency(model, ["le mat"], steps=4)
     assert "".join(found.tokens[1:-1]).strip() == "le mat"
+    (found,) = token_saliency(model, ["très bon"], steps=4)
+    assert " bon" in "".join(found.tokens)

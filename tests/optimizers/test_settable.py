@@ -154,3 +154,16 @@ def test_adams_steps_in_half_precision_are_those_of_float32(dtype):
     for half, whole, value in zip(*changed, values, strict=True):
         assert np.abs(whole - value).min() > 0.09
         np.testing.assert_allclose(half, whole, atol=0.02)
+
+
+@pytest.mark.slow
+def test_a_schedule_that_is_set_is_that_of_the_next_fit():
+    model = tiny.make_model()
+    model.compile(optimizers.pretraining_optimizer(1e-2, 40, 0))
+    data = tiny.stream(model).take(2)
+    model.fit(data, verbose=0)
+    model.optimizer.learning_rate = optimizers.WarmupPolynomialDecay(1e-12, 0, 1000)
+    before = [ops.convert_to_numpy(v).copy() for v in model.trainable_variables]
+    model.fit(data, verbose=0)
+    for variable, value in zip(model.trainable_variables, before, strict=True):
+        np.testing.assert_allclose(ops.convert_to_numpy(variable), value, atol=1e-9)

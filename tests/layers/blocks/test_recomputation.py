@@ -6,6 +6,7 @@ import pytest
 
 from keras_bertfam import tasks
 from tests import tiny_bidirectional_lm
+from tests import tiny_masked_lm as tiny
 from tests.gradients import loss_and_gradients
 from tests.tiny_families import FAMILIES, batch_of, task_of
 
@@ -100,3 +101,19 @@ def test_a_saved_task_knows_it():
     assert again.backbone.encoder.recomputes == "block"
     again.compile()
     assert again.backbone.encoder.recomputes == "none"
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_tasks_on_one_backbone_choose_each_for_itself():
+    model = tiny.make_model()
+    model.compile(rematerialize="block")
+    encoder = model.backbone.encoder
+    other = tasks.TextClassifier(model.backbone, 2)
+    assert encoder.recomputes == "block"
+    other.compile(rematerialize="attention")
+    assert encoder.recomputes == "attention"
+    model.fit(tiny.stream(model).take(1), verbose=0)
+    assert encoder.recomputes == "block"
+    other.make_train_function()
+    assert encoder.recomputes == "attention"
