@@ -456,8 +456,6 @@ def test_recipes_are_settings(received):
     settings = {**runs.RECIPES["quick"], "learning_rate": 2e-4}
     assert received == [PretrainingRun(files=("a.txt",), **settings)]
     others = {"num_layers": 3}
-    elmo = runs.with_recipe("quick", {"family": "elmo"})
-    assert "optimizer" not in elmo["optimizer_arguments"]  # it has no matrices
     merged = runs.with_recipe("quick", {"backbone_arguments": others})
     assert merged["backbone_arguments"] == {"dropout": 0.0, **others}
 
@@ -477,7 +475,7 @@ def test_arguments_of_classes_are_options(tmp_path, received):
     assert received[-1].preprocessor_arguments == masking
     code, text = command("a.txt", "--config", tmp_path / "run.yaml", *given)
     assert code == 0, text
-    assert received[-1].epochs == 3 and received[-1].learning_rate == 2e-3
+    assert received[-1].epochs == 3 and received[-1].learning_rate == 1e-3
     assert received[-1].backbone_arguments == {"dropout": 0.0, "num_layers": 3}
     for wrong, message in [
         (["--set", "layers=3"], "`--set` must name an argument of backbone,"),
@@ -529,7 +527,7 @@ def test_mistakes_in_options_are_a_line(tmp_path):
         (("--config", "none.yaml"), "'none.yaml'"),
         (
             ("--recipe", "slow"),
-            "`--recipe` must be one of ['published', 'quick', 'quick_adamw']",
+            "`--recipe` must be one of ['published', 'quick', 'quick_muon']",
         ),
         (("--recipe", "quick", "--config", "a"), "`--recipe` must be left out"),
     ]:

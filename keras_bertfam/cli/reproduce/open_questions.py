@@ -261,7 +261,7 @@ class OpenQuestions(Study):
             settings["backbone_arguments"] = {"initializer_range": 0.05}
         else:
             settings["optimizer_arguments"] = {"optimizer": "adamw"}
-        run = PretrainingRun.of(with_recipe("quick_adamw", settings), f"of {name}")
+        run = PretrainingRun.of(with_recipe("quick", settings), f"of {name}")
         self.request.report(f"Pre-training {name} on the passages.")
         pretraining.pretrain(run, lambda line: None)
         return place

@@ -100,7 +100,7 @@ class PaperTable(Arguments):
         own: Any = self.teacher if row is None else self.rows[row]
         shared = [] if row is None else [self.at(paper)]
         given = merged(*shared, own.at(paper), changes or {})
-        given = with_recipe("published" if paper else "quick_adamw", given)
+        given = with_recipe("published" if paper else "quick", given)
         if not paper and "steps_per_epoch" in given:
             given["steps_per_epoch"] = max(1, round(given["steps_per_epoch"] * scale))
         return PretrainingRun.of({"epochs": 1, **given}, f"of the row {row!r}")
