@@ -150,13 +150,17 @@ def rows_of(model: Model, texts: Any, specs: Mapping[str, Any]) -> Rows:
         for batch in rows
     ]
     fixed = next(iter(specs.values())).shape[0]
-    whole = [x for x in rows if fixed in (None, len(next(iter(x.values()))))]
+    whole = [batch for batch in rows if fixed in (None, _count(batch))]
     if not whole:
         raise ValueError(
             f"`texts` must have at least {fixed} rows, a batch of the export's "
-            "`input_signature`. Received fewer."
+            f"`input_signature`. Received: {sum(map(_count, rows))}."
         )
     return whole
+
+
+def _count(batch):
+    return len(next(iter(batch.values())))
 
 
 def _as_specified(rows, spec):

@@ -133,6 +133,9 @@ class Muon(BertAdamW):
 
     def _update_matrices(self, pairs, learning_rate):
         """Update variables; matrices of one shape are made orthogonal together."""
+        # Example: a kernel of queries, keys and values, (4, 12), and one of outputs,
+        # (4, 4), give one group of four matrices, (4, 4). Kernels (4, 16) and (16, 4)
+        # of feed-forward layers give another group of two, the second one transposed.
         alike: dict[Any, list[Any]] = {}
         for number, (gradient, variable) in enumerate(pairs):
             ahead, start = self._look_ahead(gradient, variable), 0

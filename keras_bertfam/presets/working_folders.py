@@ -26,7 +26,7 @@ def check_working_folder(folder: str, output: str) -> None:
     """
     if not os.path.lexists(folder):
         return
-    found = os.listdir(folder) if os.path.isdir(folder) else ["no folder"]
+    found = os.listdir(folder) if os.path.isdir(folder) else ["a file of that name"]
     if found and MARK not in found:
         raise ValueError(
             f"`output` must leave {folder!r} free: the work in progress has its place "

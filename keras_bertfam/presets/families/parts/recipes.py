@@ -92,7 +92,8 @@ class PretrainingRecipe:
             del values["bias_correction"]
         if self.optimizer in ("adafactor", "adagrad"):
             del values["beta_2"], values["epsilon"]
-        if self.total_steps is not None and "sqrt" not in self.schedule_form:
+        counts = self.schedule_form in ("rsqrt", "inverse_sqrt")
+        if self.total_steps is not None and not counts:
             values["warmup_steps"] = self.warmup_steps / self.total_steps
         if self.power != 1:
             values["power"] = self.power
