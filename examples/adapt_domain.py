@@ -18,11 +18,13 @@ from keras_bertfam.cli import building, options, pretraining
 
 def main(run):
     """Go on with masked language modelling on text of a domain."""
-    documents = pretraining.begin(run)
-    model = tasks.MaskedLM.from_preset(run.preset)
+    run, documents = pretraining.begin(run)
+    model = tasks.MaskedLM.from_preset(
+        run.preset, backbone_arguments=run.backbone_arguments, **run.task_arguments
+    )
     tokenizer = model.preprocessor.tokenizer
     model.preprocessor = tasks.MaskedLMPreprocessor(
-        tokenizer, run.sequence_length, seed=run.seed
+        tokenizer, run.sequence_length, **building.preprocessor_settings(run)
     )
     if run.new_words:
         tokenizer = tokenizers.extend_vocabulary(tokenizer, documents, run.new_words)
@@ -33,7 +35,12 @@ def main(run):
 
 
 command = options.takes_a_run(
-    main, epochs=1, learning_rate=5e-5, warmup_steps=0.06, output="adapted"
+    main,
+    fixed={"objective": "mlm"},
+    epochs=1,
+    learning_rate=5e-5,
+    warmup_steps=0.06,
+    output="adapted",
 )
 
 if __name__ == "__main__":

@@ -15,14 +15,16 @@ from keras_bertfam.cli import building, options, pretraining
 
 def main(run):
     """Distil a masked language model into half of its layers."""
-    documents = pretraining.begin(run)
+    run, documents = pretraining.begin(run)
     teacher = tasks.MaskedLM.from_preset(run.teacher)
     # Every layer of the student begins as one of the teacher's.
-    student = tasks.MaskedLM.from_teacher(teacher)
+    student = tasks.MaskedLM.from_teacher(teacher, **run.backbone_arguments)
     preprocessor = tasks.DistillerPreprocessor(
-        teacher.preprocessor.tokenizer, run.sequence_length, seed=run.seed
+        teacher.preprocessor.tokenizer,
+        run.sequence_length,
+        **building.preprocessor_settings(run),
     )
-    weights = tasks.DISTILLATION_RECIPES["single_gpu"]
+    weights = {**tasks.DISTILLATION_RECIPES["single_gpu"], **run.task_arguments}
     model = tasks.Distiller(student, teacher, preprocessor, **weights)
     building.compiled(run, model)
     pretraining.train(run, model, documents)
@@ -30,7 +32,11 @@ def main(run):
 
 
 command = options.takes_a_run(
-    main, family="distilbert", epochs=3, output="my_distilbert"
+    main,
+    fixed={"objective": "distillation"},
+    family="distilbert",
+    epochs=3,
+    output="my_distilbert",
 )
 
 if __name__ == "__main__":

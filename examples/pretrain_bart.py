@@ -15,20 +15,24 @@ from keras_bertfam.cli import building, options, pretraining
 
 def main(run):
     """Pre-train by writing documents anew that have been made noisy."""
-    documents = pretraining.begin(run)
+    run, documents = pretraining.begin(run)
     tokenizer = building.make_tokenizer(run, documents)
     # Any of its noises, one after the other.
     noises = [layers.SentencePermutation(), layers.TextInfilling(rate=0.3)]
+    settings = {**building.preprocessor_settings(run), "objective": noises}
     preprocessor = tasks.DenoisingPreprocessor(
-        tokenizer, run.sequence_length, noises, seed=run.seed
+        tokenizer, run.sequence_length, **settings
     )
-    model = tasks.TextToText(building.make_backbone(run, tokenizer), preprocessor)
+    backbone = building.make_backbone(run, tokenizer)
+    model = tasks.TextToText(backbone, preprocessor, **building.task_arguments(run))
     building.compiled(run, model)
     pretraining.train(run, model, documents)
     return model
 
 
-command = options.takes_a_run(main, family="bart", output="my_bart")
+command = options.takes_a_run(
+    main, fixed={"objective": "bart", "preset": None}, family="bart", output="my_bart"
+)
 
 if __name__ == "__main__":
     typer.run(command)

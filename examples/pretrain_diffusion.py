@@ -1,6 +1,6 @@
 """Pre-train an encoder by masked diffusion on your own text files, and let it write.
 
-    python pretrain_diffusion.py 'corpus/*.txt' --output my_diffusion --preset my_bert
+    python pretrain_diffusion.py 'corpus/*.txt' --output my_diffusion
 
 The files have blank lines between documents. `--help` lists the options, those of
 `python -m keras_bertfam pretrain`; started again after a kill, with `--resume`, it
@@ -15,13 +15,15 @@ from keras_bertfam.cli import building, options, pretraining
 
 def main(run):
     """Pre-train by filling in masks at any rate, and write four texts."""
-    documents = pretraining.begin(run)
+    run, documents = pretraining.begin(run)
     tokenizer = building.make_tokenizer(run, documents)
     preprocessor = tasks.MaskedDiffusionLMPreprocessor(
-        tokenizer, run.sequence_length, seed=run.seed
+        tokenizer, run.sequence_length, **building.preprocessor_settings(run)
     )
     backbone = building.make_backbone(run, tokenizer)
-    model = tasks.MaskedDiffusionLM(backbone, preprocessor)
+    model = tasks.MaskedDiffusionLM(
+        backbone, preprocessor, **building.task_arguments(run)
+    )
     building.compiled(run, model)
     pretraining.train(run, model, documents)
     # The fewer steps, the sooner, and the less do words know of each other.
@@ -31,7 +33,9 @@ def main(run):
     return model
 
 
-command = options.takes_a_run(main, objective="diffusion", output="my_diffusion")
+command = options.takes_a_run(
+    main, fixed={"objective": "diffusion", "preset": None}, output="my_diffusion"
+)
 
 if __name__ == "__main__":
     typer.run(command)

@@ -15,16 +15,19 @@ from keras_bertfam.cli import building, options, pretraining
 
 def main(run):
     """Pre-train a discriminator of the tokens that a generator replaced."""
-    documents = pretraining.begin(run)
+    run, documents = pretraining.begin(run)
     tokenizer = building.make_tokenizer(run, documents)
     preprocessor = tasks.ReplacedTokenDetectionPreprocessor(
-        tokenizer, run.sequence_length, seed=run.seed
+        tokenizer, run.sequence_length, **building.preprocessor_settings(run)
     )
     discriminator = building.make_backbone(run, tokenizer)
     # The generator is a quarter as wide and shares the embeddings.
-    model = tasks.ReplacedTokenDetection(
-        discriminator, preprocessor, generator_size=1 / 4, variant="electra"
-    )
+    arguments = {
+        "generator_size": 1 / 4,
+        "variant": "electra",
+        **building.task_arguments(run),
+    }
+    model = tasks.ReplacedTokenDetection(discriminator, preprocessor, **arguments)
     building.compiled(run, model)
     # Fine-tuning needs the discriminator; the generator's encoder is written to
     # `OUTPUT-generator`.
@@ -32,7 +35,12 @@ def main(run):
     return model
 
 
-command = options.takes_a_run(main, family="electra", output="my_electra")
+command = options.takes_a_run(
+    main,
+    fixed={"objective": "rtd", "preset": None},
+    family="electra",
+    output="my_electra",
+)
 
 if __name__ == "__main__":
     typer.run(command)

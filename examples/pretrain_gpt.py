@@ -15,19 +15,23 @@ from keras_bertfam.cli import building, options, pretraining
 
 def main(run):
     """Pre-train by predicting each token from those before it."""
-    documents = pretraining.begin(run)
+    run, documents = pretraining.begin(run)
     tokenizer = building.make_tokenizer(run, documents)
-    # With `sequence_ids=True` a document isn't seen by the next one in its row.
+    # With `--set preprocessor.sequence_ids=true` a document isn't seen by the next one
+    # in its row.
     preprocessor = tasks.CausalLMPreprocessor(
-        tokenizer, run.sequence_length, sequence_ids=False, seed=run.seed
+        tokenizer, run.sequence_length, **building.preprocessor_settings(run)
     )
-    model = tasks.CausalLM(building.make_backbone(run, tokenizer), preprocessor)
+    backbone = building.make_backbone(run, tokenizer)
+    model = tasks.CausalLM(backbone, preprocessor, **building.task_arguments(run))
     building.compiled(run, model)
     pretraining.train(run, model, documents)
     return model
 
 
-command = options.takes_a_run(main, family="gpt2", output="my_gpt")
+command = options.takes_a_run(
+    main, fixed={"objective": "clm", "preset": None}, family="gpt2", output="my_gpt"
+)
 
 if __name__ == "__main__":
     typer.run(command)

@@ -15,19 +15,21 @@ from keras_bertfam.cli import building, options, pretraining
 
 def main(run):
     """Pre-train by masked language modelling."""
-    documents = pretraining.begin(run)
+    run, documents = pretraining.begin(run)
     tokenizer = building.make_tokenizer(run, documents)
     preprocessor = tasks.MaskedLMPreprocessor(
-        tokenizer, run.sequence_length, seed=run.seed
+        tokenizer, run.sequence_length, **building.preprocessor_settings(run)
     )
     backbone = building.make_backbone(run, tokenizer)
-    model = tasks.MaskedLM(backbone, preprocessor)
+    model = tasks.MaskedLM(backbone, preprocessor, **building.task_arguments(run))
     building.compiled(run, model)
     pretraining.train(run, model, documents)
     return model
 
 
-command = options.takes_a_run(main, objective="mlm", output="my_bert")
+command = options.takes_a_run(
+    main, fixed={"objective": "mlm", "preset": None}, output="my_bert"
+)
 
 if __name__ == "__main__":
     typer.run(command)

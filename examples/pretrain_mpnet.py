@@ -15,19 +15,26 @@ from keras_bertfam.cli import building, options, pretraining
 
 def main(run):
     """Pre-train by predicting masked tokens in random orders."""
-    documents = pretraining.begin(run)
+    run, documents = pretraining.begin(run)
     tokenizer = building.make_tokenizer(run, documents)
     preprocessor = tasks.MaskedPermutedLMPreprocessor(
-        tokenizer, run.sequence_length, seed=run.seed
+        tokenizer, run.sequence_length, **building.preprocessor_settings(run)
     )
     backbone = building.make_backbone(run, tokenizer)
-    model = tasks.MaskedPermutedLM(backbone, preprocessor)
+    model = tasks.MaskedPermutedLM(
+        backbone, preprocessor, **building.task_arguments(run)
+    )
     building.compiled(run, model)
     pretraining.train(run, model, documents)
     return model
 
 
-command = options.takes_a_run(main, family="mpnet", output="my_mpnet")
+command = options.takes_a_run(
+    main,
+    fixed={"objective": "mpnet", "preset": None},
+    family="mpnet",
+    output="my_mpnet",
+)
 
 if __name__ == "__main__":
     typer.run(command)

@@ -15,24 +15,26 @@ from keras_bertfam.cli import building, options, pretraining
 
 def main(run):
     """Pre-train by masked language modelling and an objective of pairs of segments."""
-    documents = pretraining.begin(run)
+    run, documents = pretraining.begin(run)
     tokenizer = building.make_tokenizer(run, documents)
     preprocessor = tasks.MaskedLMSentencePairPreprocessor(
         tokenizer,
         run.sequence_length,
-        sentence_objective=run.objective_name,
-        strategy=run.strategy,
-        seed=run.seed,
+        **building.preprocessor_settings(run),
     )
     backbone = building.make_backbone(run, tokenizer)
-    model = tasks.MaskedLMSentencePair(backbone, preprocessor)
+    model = tasks.MaskedLMSentencePair(
+        backbone, preprocessor, **building.task_arguments(run)
+    )
     building.compiled(run, model)
     # Tokenised once; paired and masked anew in each pass.
     pretraining.train(run, model, preprocessor.pack(documents).cache())
     return model
 
 
-command = options.takes_a_run(main, output="my_bert")
+command = options.takes_a_run(
+    main, fixed={"preset": None, "text_share": 1.0}, output="my_bert"
+)
 
 if __name__ == "__main__":
     typer.run(command)

@@ -15,20 +15,26 @@ from keras_bertfam.cli import building, options, pretraining
 
 def main(run):
     """Pre-train by masking spans and predicting them from their boundaries."""
-    documents = pretraining.begin(run)
+    run, documents = pretraining.begin(run)
     tokenizer = building.make_tokenizer(run, documents)
     preprocessor = tasks.SpanBoundaryLMPreprocessor(
-        tokenizer, run.sequence_length, seed=run.seed
+        tokenizer, run.sequence_length, **building.preprocessor_settings(run)
     )
     backbone = building.make_backbone(run, tokenizer)
     # Losses of both objectives are means, per token as in the paper, or separate ones.
-    model = tasks.SpanBoundaryLM(backbone, preprocessor, reduction="per_token")
+    arguments = {"reduction": "per_token", **building.task_arguments(run)}
+    model = tasks.SpanBoundaryLM(backbone, preprocessor, **arguments)
     building.compiled(run, model)
     pretraining.train(run, model, documents)
     return model
 
 
-command = options.takes_a_run(main, family="spanbert", output="my_spanbert")
+command = options.takes_a_run(
+    main,
+    fixed={"objective": "sbo", "preset": None},
+    family="spanbert",
+    output="my_spanbert",
+)
 
 if __name__ == "__main__":
     typer.run(command)

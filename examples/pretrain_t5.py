@@ -16,19 +16,20 @@ from keras_bertfam.cli import building, options, pretraining
 
 def main(run):
     """Pre-train by leaving out spans of the inputs, which are the targets."""
-    documents = pretraining.begin(run)
+    run, documents = pretraining.begin(run)
     # Its vocabulary has a hundred sentinels, which stand for the spans.
     tokenizer = building.make_tokenizer(run, documents)
     preprocessor = tasks.DenoisingPreprocessor(
-        tokenizer, run.sequence_length, run.objective_name, seed=run.seed
+        tokenizer, run.sequence_length, **building.preprocessor_settings(run)
     )
-    model = tasks.TextToText(building.make_backbone(run, tokenizer), preprocessor)
+    backbone = building.make_backbone(run, tokenizer)
+    model = tasks.TextToText(backbone, preprocessor, **building.task_arguments(run))
     building.compiled(run, model)
     pretraining.train(run, model, documents)
     return model
 
 
-command = options.takes_a_run(main, family="t5", output="my_t5")
+command = options.takes_a_run(main, fixed={"preset": None}, family="t5", output="my_t5")
 
 if __name__ == "__main__":
     typer.run(command)

@@ -16,7 +16,7 @@ from keras_bertfam.cli import building, options, pretraining
 
 def main(run):
     """Pre-train by masking texts of one language, and pairs of two on both sides."""
-    documents = pretraining.begin(run)
+    run, documents = pretraining.begin(run)
     # With `family="xlm"` the encoder has a vector of each language.
     model = building.build(run, documents)
     pretraining.train(run, model, documents)

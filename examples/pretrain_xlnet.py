@@ -15,27 +15,25 @@ from keras_bertfam.cli import building, options, pretraining
 
 def main(run):
     """Pre-train by permutation language modelling, with memory."""
-    documents = pretraining.begin(run)
+    run, documents = pretraining.begin(run)
     tokenizer = building.make_tokenizer(run, documents)
     preprocessor = tasks.PermutationLMPreprocessor(
-        tokenizer, run.sequence_length, seed=run.seed
+        tokenizer, run.sequence_length, **building.preprocessor_settings(run)
     )
     backbone = building.make_backbone(run, tokenizer)
     # Half of the rows of a batch are read backwards, and each row remembers what came
     # before it.
-    model = tasks.PermutationLM(
-        backbone,
-        preprocessor,
-        memory_length=run.sequence_length,
-        batch_size=run.batch_size,
-    )
+    arguments = building.task_arguments(run)
+    model = tasks.PermutationLM(backbone, preprocessor, **arguments)
     building.compiled(run, model)
     pretraining.train(run, model, documents)
     # Without the query stream: an encoder, for any task.
     return models.XLNetBackbone.from_preset(run.output)
 
 
-command = options.takes_a_run(main, family="xlnet", output="my_xlnet")
+command = options.takes_a_run(
+    main, fixed={"objective": "plm", "preset": None}, family="xlnet", output="my_xlnet"
+)
 
 if __name__ == "__main__":
     typer.run(command)

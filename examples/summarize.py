@@ -1,6 +1,6 @@
 """Learn to write summaries, and score them by ROUGE.
 
-    python summarize.py xsum --preset facebook/bart-base --output my_summaries
+    python summarize.py xsum --preset bart_base_en --output my_summaries
     python summarize.py news.csv --text article --label summary --output my_summaries
     python summarize.py hf:me/news --text article --label summary --output my_summaries
 

@@ -6,9 +6,11 @@ digits; aliases of YAML, by which a short text stands for a huge one; and pipes 
 of files, which would wait for ever.
 """
 
+import functools
 import itertools
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -110,9 +112,22 @@ def parse_yaml(text: str) -> Any:
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > _MAX_DEPTH:
                 raise _too_deep()
-        return yaml.safe_load(text)
+        return yaml.load(text, _loader())
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
+
+
+@functools.cache
+def _loader():
+    """Make a safe loader that reads `1e-6` as a number, as YAML 1.2 does."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    number = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, [*"+-.0123456789"])
+    return Loader
 
 
 def parse_json_lines(text: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -38,7 +38,7 @@ def command(*arguments):
 @pytest.mark.parametrize("name", ["my own", "my own/vocab.txt"])
 def test_pretrain_takes_a_vocabulary(family, name, files):
     run = PretrainingRun(("text.txt",), "out", family, tokenizer=name)
-    documents = pretraining.begin(run)
+    _, documents = pretraining.begin(run)
     made = building.make_tokenizer(run, documents)
     assert made.get_vocabulary() == [*SPECIALS, *WORDS] and made.lowercase
     with pytest.raises(ValueError, match="`cased` must be left out or False, as the"):
@@ -119,5 +119,5 @@ def test_prepare_takes_a_vocabulary(files):
     assert not tokenizer.lowercase
     # Which another run is trained by.
     run = PretrainingRun(("out",), "preset", tokenizer="my own/vocab.txt")
-    corpus = pretraining.begin(run)
+    _, corpus = pretraining.begin(run)
     corpus.manifest.check_tokenizer(building.make_tokenizer(run, corpus))

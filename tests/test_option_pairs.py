@@ -218,6 +218,29 @@ def test_what_is_taken_trains(options, places):
             "pretrain PRESET --output o --encoding latin-1",
             "`--encoding` must be left out with the prepared corpus",
         ),
+        (
+            "pretrain TEXT --output o --teacher PRESET --objective distillation "
+            "--family electra",
+            "`--family` must be left out with",
+        ),
+        (
+            "pretrain TEXT --output o --batch-size 8 --set dataset.tokens_per_batch=99",
+            "`--batch-size` must be left out with `tokens_per_batch`",
+        ),
+        (
+            "pretrain TEXT --output o --mask-rate .3 "
+            "--set preprocessor.mask_selection_rate=.2",
+            "`--mask-rate` must be left out with preprocessor.mask_selection_rate",
+        ),
+        (
+            "pretrain TEXT --output o --learning-rate 1e-3 "
+            "--set optimizer.learning_rate=1e-4",
+            "`--learning-rate` must be left out with `optimizer_arguments`",
+        ),
+        (
+            "pretrain TEXT --output o --set backbone.max_sequence_length=abc",
+            "`max_sequence_length` must be an int",
+        ),
     ],
 )
 def test_options_without_effect(asked, message, places):

@@ -1,6 +1,7 @@
 """The examples that pre-train, on real text, with tiny settings."""
 
 import importlib.util
+import inspect
 import os
 import pathlib
 
@@ -66,9 +67,19 @@ def test_an_example_fits_on_a_screen(path):
 
 @pytest.mark.slow
 def test_masked_lm(text_file):
-    run_example("pretrain_masked_lm", text_file)
+    model = run_example("pretrain_masked_lm", text_file, mask_rate=0.3)
+    assert model.preprocessor.mask_selection_rate == 0.3
     assert MaskedLM.from_preset("my_bert").fill_mask("the [MASK] .", top_k=1)[0]
     assert sorted(os.listdir(".")) == ["my_bert", "text.txt"]
+
+
+def test_what_an_example_makes_no_use_of(text_file):
+    module = load_example("pretrain_masked_lm")
+    assert not {"preset", "objective"} & {*inspect.signature(module.command).parameters}
+    for name, value in (("preset", "my_bert"), ("objective", "nsp")):
+        pathlib.Path("run.yaml").write_text(f"{name}: {value}\nfiles: {text_file}\n")
+        with pytest.raises(typer.BadParameter, match=f"`{name}` must be .* or left"):
+            module.command(None, config="run.yaml")
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from keras_bertfam.models import XlmBackbone
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.parts.objectives import OBJECTIVES
 from keras_bertfam.tokenizers import BertTokenizer
+from tests import tiny_masked_lm
 
 TINY = ["--size", "tiny", "--sequence-length", 32, "--vocabulary-size", 500]
 SHORT = ["--batch-size", 4, "--epochs", 1, "--steps-per-epoch", 2]
@@ -641,13 +642,13 @@ def test_a_share_of_the_text_is_trained_on(tmp_path, monkeypatch):
     path.write_text("\n\n".join(f"{word} is a word." for word in words), "utf-8")
     seen = []
 
-    def train(run, model, documents):
+    def train(run, model, documents, callbacks, verbose):
         vocabulary = model.preprocessor.tokenizer.get_vocabulary()
         texts = [text.decode()[:3] for text in documents.as_numpy_iterator()]
         seen.append((vocabulary, texts))
         return model
 
-    monkeypatch.setattr(pretraining, "train", train)
+    monkeypatch.setattr(pretraining, "_fit", train)
     run = PretrainingRun(
         files=(str(path),),
         output=str(tmp_path / "preset"),
@@ -694,12 +695,43 @@ def test_a_killed_run_is_resumed_only_when_asked_to(text_file, tmp_path, monkeyp
         ".unfinished",
         "backup.npz",
         "run.yaml",
+        "text.json",
+        "tokenizer",
     ]
     with pytest.raises(ValueError, match="`resume` must be given"):
         pretraining.pretrain(run)
     with pytest.raises(ValueError, match="`epochs` must be 2, as in the killed run"):
         pretraining.pretrain(run.changed(epochs=3, resume=True))
+    again = run.changed(resume=True, precision="auto")
+    before = pathlib.Path(text_file).read_text("utf-8")
+    pathlib.Path(text_file).write_text(f"{before}\n\nmore", "utf-8")
+    with pytest.raises(ValueError, match=rf"`files` must be as .*{text_file}.* bytes"):
+        pretraining.pretrain(again)
+    pathlib.Path(text_file).write_text(before, "utf-8")
     lines = []
-    pretraining.pretrain(run.changed(resume=True), lines.append)
+    with monkeypatch.context() as context:  # its tokenizer is kept
+        context.setattr(building.tokenizers, "train_word_piece", None)
+        pretraining.pretrain(again, lines.append)
+    assert lines[0] == "Precision: float32, as in the killed run."
     assert lines[-1].startswith(f"Wrote {run.output}")
+    assert PretrainingRun.read(tmp_path / "preset/run.yaml").precision == "float32"
     assert sorted(os.listdir(tmp_path)) == ["preset", "text.txt"]
+
+
+def test_a_folder_with_a_slash_at_its_end():
+    run = PretrainingRun(output="my_electra/", objective="rtd")
+    assert inputs.beside(run, "generator") == os.path.abspath("my_electra-generator")
+    assert inputs.beside(run.changed(output="/"), "backup") == "/-backup"
+
+
+def test_another_vocabulary_in_a_killed_run(tmp_path):
+    tokenizer = tiny_masked_lm.make_model().preprocessor.tokenizer
+    run = PretrainingRun(output=str(tmp_path / "out"), preset="a_preset", resume=True)
+    backup = inputs.backup_folder(run)
+    os.makedirs(backup)
+    pretraining._keep_text(run, tokenizer, backup)
+    pathlib.Path(backup, "backup.npz").touch()
+    pretraining._keep_text(run, tokenizer, backup)
+    other = BertTokenizer([*tokenizer.get_vocabulary(), "new"])
+    with pytest.raises(ValueError, match="The vocabulary of 'a_preset' must be as it"):
+        pretraining._keep_text(run, other, backup)

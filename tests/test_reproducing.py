@@ -126,6 +126,8 @@ def test_files_that_are_wrong(text, message, tmp_path):
         (["roberta-1", "--set", "size"], "must be a name, = and a value"),
         (["roberta-1", "--set", "sizes=tiny"], "the nearest is 'size'"),
         (["roberta-1", "--set", "epochs=many"], "`epochs` must be of type int"),
+        (["roberta-1", "--set", "seed=7"], "in whose place there is `--seed"),
+        (["roberta-1", "--set", "output=x"], "in whose place there is `--output`"),
     ],
 )
 def test_what_is_asked_wrongly(arguments, message, tmp_path, trainer):

@@ -1,5 +1,6 @@
 """Commands refuse what is wrong at once, and show nothing that the frameworks log."""
 
+import contextlib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import pytest
 from typer.main import get_command
 
 from keras_bertfam import tasks
+from keras_bertfam.cli import screen
 from keras_bertfam.cli.app import app
 from tests import tiny_masked_lm
 from tests.checkout import ROOT
@@ -218,3 +220,14 @@ def test_a_screen_with_all_that_is_logged(folder):
     assert "bad.txt must be text in UTF-8" in done.stderr
     assert "Traceback" in done.stderr  # Beam's
     assert LOGGED.search(done.stderr)
+
+
+def test_work_goes_on_without_a_reader(capfd):
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as stream, contextlib.redirect_stdout(stream):
+        with screen.lasting():
+            for line in range(3):
+                print(line, flush=True)
+            print("the last line")
+    assert capfd.readouterr().err == "Nobody reads this output any more. Going on.\n"

@@ -232,6 +232,8 @@ def test_every_row_of_realm(squad, tmp_path):
         (["electra-compute", "--labelled", "."], "`--labelled` must be left out"),
         (["electra-compute", "--held-out", "a.txt"], "`--held-out` must be left out"),
         (["electra-compute", "--set", "step=3"], "must be one of"),
+        (["electra-compute", "--set", "files=[a]"], "there is `--data`"),
+        (["electra-compute", "--set", "epochs=3"], "there is `--scale`, as each run"),
         (["roberta-1", "--sizes", "0.5"], "`--sizes` must be left out except for the"),
         (["realm", "--sizes", "0.5"], "must be a folder that has some of"),
     ],

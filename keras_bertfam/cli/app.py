@@ -36,6 +36,10 @@ class _Commands(typer.core.TyperGroup):
         return super().parse_args(ctx, [*asked, *others, *args[end:]])
 
 
+# Commands whose standard output is what is asked for. Others work on without a reader.
+_THAT_ANSWER = ("predict", "score", "fill-mask", "generate")
+
+
 class _Command(typer.core.TyperCommand):
     """Run a command that names its options in messages and reads all it is given."""
 
@@ -45,7 +49,10 @@ class _Command(typer.core.TyperCommand):
             for name, value in ctx.params.items()
             if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
         }
-        with of_command(self):
+        lasting = (
+            contextlib.nullcontext if self.name in _THAT_ANSWER else screen.lasting
+        )
+        with of_command(self), lasting():
             with _errors_as_messages():
                 combinations.check_options(self.name or "", given)
             return super().invoke(ctx)

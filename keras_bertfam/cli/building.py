@@ -3,6 +3,7 @@
 from typing import Any
 
 from keras_bertfam import models, optimizers, tasks, tokenizers
+from keras_bertfam.cli.inputs import kept_tokenizer
 from keras_bertfam.cli.runs import TOKENIZERS, PretrainingRun, check_languages
 from keras_bertfam.layers.data.prepared.token_corpus import TokenCorpus
 from keras_bertfam.presets import names
@@ -30,36 +31,17 @@ def build(run: PretrainingRun, documents: TFDataset) -> Model:
     """
     if run.objective_name == "distillation":
         return _checked(run, make_distiller(run))
-    objective = OBJECTIVES[run.objective_name]
-    name, asked = objective.task, objective.arguments
+    name = OBJECTIVES[run.objective_name].task
     cls = getattr(tasks, name)
-    settings: Config = {**asked}
-    said = {**run.recipe.masking, **run.recipe.task_arguments}.items()
-    if name == run.recipe.task and asked.items() <= said and run.preset is None:
-        # The recipe's lengths are for rows of 512 tokens. The preprocessor scales them.
-        masking = run.recipe.masking.items()
-        settings |= {k: v for k, v in masking if not k.endswith("_length")}
-    if run.strategy is not None:
-        settings["strategy"] = run.strategy
-    if run.languages():
-        settings["languages"] = run.languages()
-    settings |= {"seed": run.seed, **run.preprocessor_arguments}
+    settings = preprocessor_settings(run)
     if (run.size or "").startswith("macbert") and not settings.get("similar_words"):
         raise ValueError(
             "`preprocessor_arguments` must have `similar_words` with MacBERT's sizes, "
             f"which have no mask tokens. Received: {run.preprocessor_arguments!r}."
         )
-    arguments: Config = {}
-    if name == "MaskedLM" == run.recipe.task and run.preset is None:
-        arguments = {**run.recipe.task_arguments}  # such as DeBERTa's decoder
     if name == "CausalLM":
         run = run.changed(backbone_arguments={"causal": True, **run.backbone_arguments})
-    if name == "PermutationLM":
-        recipe = tasks.pretraining_recipe("xlnet")
-        memory = recipe.task_arguments["memory_length"]
-        memory = memory * run.sequence_length // recipe.sequence_length
-        arguments = {"memory_length": memory, "batch_size": run.batch_size}
-    arguments |= run.task_arguments
+    arguments = task_arguments(run)
     if run.preset is not None:
         model = load(run, cls, settings, documents, **arguments)
     else:
@@ -69,6 +51,45 @@ def build(run: PretrainingRun, documents: TFDataset) -> Model:
         )
         model = cls(make_backbone(run, tokenizer), preprocessor, **arguments)
     return _checked(run, model)
+
+
+def preprocessor_settings(run: PretrainingRun) -> Config:
+    """Give the arguments of a run's preprocessor beside tokenizer and length.
+
+    They are those of the objective, those that the family was published with if it has
+    this objective, and the run's own.
+    """
+    objective = OBJECTIVES[run.objective_name]
+    settings: Config = {**objective.arguments}
+    said = {**run.recipe.masking, **run.recipe.task_arguments}.items()
+    as_published = objective.task == run.recipe.task and settings.items() <= said
+    if as_published and run.preset is None:
+        # The recipe's lengths are for rows of 512 tokens. The preprocessor scales them.
+        masking = run.recipe.masking.items()
+        settings |= {k: v for k, v in masking if not k.endswith("_length")}
+    if run.strategy is not None:
+        settings["strategy"] = run.strategy
+    if run.languages():
+        settings["languages"] = run.languages()
+    return settings | {"seed": run.seed, **run.preprocessor_arguments}
+
+
+def task_arguments(run: PretrainingRun) -> Config:
+    """Give the arguments of a run's task beside its encoder and preprocessor.
+
+    They are those that a masked language model of the family was published with, such
+    as DeBERTa's decoder, or XLNet's memory, and the run's own.
+    """
+    name = OBJECTIVES[run.objective_name].task
+    arguments: Config = {}
+    if name == "MaskedLM" == run.recipe.task and run.preset is None:
+        arguments = {**run.recipe.task_arguments}
+    if name == "PermutationLM":
+        recipe = tasks.pretraining_recipe("xlnet")
+        memory = recipe.task_arguments["memory_length"]
+        memory = memory * run.sequence_length // recipe.sequence_length
+        arguments = {"memory_length": memory, "batch_size": run.batch_size}
+    return arguments | run.task_arguments
 
 
 def _checked(run, model):
@@ -136,9 +157,12 @@ def _check_rows(run, backbone, preset):
 def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
     """Learn a tokenizer of the family's kind from documents, or load one that is there.
 
-    A prepared corpus has a tokenizer. If `tokenizer` names a preset or the files of a
+    A run that goes on after a kill has the tokenizer that it had. A prepared corpus has
+    a tokenizer. If `tokenizer` names a preset or the files of a
     tokenizer, that one is loaded. Otherwise a vocabulary is learned.
     """
+    if (kept := kept_tokenizer(run)) is not None:
+        return load_tokenizer(kept)
     if run.tokenizer is None and isinstance(documents, TokenCorpus):
         return load_tokenizer(documents.tokenizer_folder)
     family = FAMILIES[run.family]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from keras_bertfam.number_ranges import check_number
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.parts.objectives import OBJECTIVES
 from keras_bertfam.presets.families.parts.phases import Phase
@@ -30,6 +31,16 @@ _WITHOUT_STRATEGIES = (
     "DenoisingAutoencoder",
     "MaskedDiffusionLM",
 )
+
+
+# Settings of a run that are arguments of classes as well.
+_COUNTERPARTS = {
+    "accumulate": ("optimizer", "gradient_accumulation_steps"),
+    "learning_rate": ("optimizer", "learning_rate"),
+    "packing": ("dataset", "packing"),
+    "strategy": ("preprocessor", "strategy"),
+    "warmup_steps": ("optimizer", "warmup_steps"),
+}
 
 
 def check_options(command: str, given: Mapping[str, Any]) -> None:
@@ -139,6 +150,8 @@ def _check_phases(run, name):
     for phase in phases:
         length = phase.sequence_length or length
         longest = phase.backbone_arguments.get("max_sequence_length", longest)
+        if longest is not None:
+            check_number("max_sequence_length", longest, 1)
         if longest is not None and length > longest:
             raise ValueError(
                 f"`sequence_length` of `phases` must be at most {longest}, the "
@@ -218,8 +231,13 @@ def check_effects(run: Any, given: Iterable[str]) -> None:
     if run.teacher or run.preset:
         why = f"{run.teacher or run.preset!r}, which has its own"
         unread |= dict.fromkeys(("vocabulary_size", "cased"), why)
-    if run.preset:
+    if run.preset or (run.teacher and run.family != "distilbert"):
         unread["family"] = unread["cased"]
+    if run.dataset_arguments.get("tokens_per_batch") is not None:
+        unread["batch_size"] = "`tokens_per_batch`, which counts tokens"
+    for name, (group, argument) in _COUNTERPARTS.items():
+        if argument in getattr(run, f"{group}_arguments"):
+            unread[name] = f"`{group}_arguments`, which have {argument!r}"
     if run.phases:
         unread["epochs"] = "`phases`, which count steps"
     for name in given:

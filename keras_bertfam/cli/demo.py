@@ -81,7 +81,7 @@ def run(output: str, epochs: int) -> None:
         f"a BERT of 4 layers, width 128, with {keras.backend.backend()}: {epochs} "
         "epochs, after a vocabulary and, at the first step, its compilation",
     )
-    documents = pretraining.begin(run)
+    run, documents = pretraining.begin(run)
     model = building.build(run, documents)
     history = pretraining.train(run, model, documents).history
     answers = model.fill_mask(list(SENTENCES), top_k=3)

@@ -195,9 +195,14 @@ def finetune(
     first = facts.metrics[0]
     best: Any = None
     best_run: Any = None
+    chosen = (learning_rates, batch_sizes, epochs)
+    if search and all(chosen):
+        raise ValueError(
+            "`search` must be left out where learning rates, batch sizes and epochs "
+            f"are all given. Received: {learning_rates}, {batch_sizes}, {epochs}."
+        )
     if search is None:
         search = task is not None
-    chosen = (learning_rates, batch_sizes, epochs)
     points = _points(recipe if search else recipe.middle(), chosen)
     report(_announced(recipe, points, chosen, len(seeds), search))
     done, began = 0, time.perf_counter()
@@ -228,6 +233,7 @@ def finetune(
             if best_run is None or _nan_last(run[first]) > best_run:
                 best_run = _nan_last(run[first])
                 if output is not None:
+                    submissions.remove_old(output)  # predictions of another model
                     model.save_to_preset(output, card=_card(task, run))
         median = {k: statistics.median(run[k] for run in runs) for k in runs[0]}
         if best is None or _nan_last(median[first]) > _nan_last(best[0][first]):
@@ -237,8 +243,6 @@ def finetune(
     report(f"{name}: {formatted(median)}")
     if (warned := _learned_nothing(validation_set, median)) is not None:
         report(warned)
-    if output is not None:
-        submissions.remove_old(output)
     if output is not None and task is not None:
         _write_predictions(output, validation_set, tests, way, report)
     return {**median, "settings": settings}

@@ -1,5 +1,6 @@
 """Fine-tune on all tasks of GLUE or SuperGLUE, and average their scores."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -119,6 +120,10 @@ def finetune_all(
         )
     for task, reason in missing.items():
         report(f"{task} is left out: {reason}")
+    archive = os.path.join(output or "", f"{benchmark.file}.zip")
+    if output is not None:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(archive)  # of models that are replaced
     done = [] if output is None else _write_majority(data, output, report, benchmark)
     results = {}
     for task, place in places.items():
@@ -133,8 +138,7 @@ def finetune_all(
     report(table(found, benchmark))
     if output is not None:
         trained = [os.path.join(output, task) for task in places]
-        path = os.path.join(output, f"{benchmark.file}.zip")
-        submissions.write_zip(path, [*trained, *done], report)
+        submissions.write_zip(archive, [*trained, *done], report)
     return found
 
 

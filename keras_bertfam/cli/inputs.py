@@ -12,7 +12,13 @@ from typing import Any
 
 from keras_bertfam import parsing
 from keras_bertfam.cli import glue
-from keras_bertfam.cli.runs import FILE_NAME, TOKENIZERS, PretrainingRun, check_choice
+from keras_bertfam.cli.runs import (
+    AUTO,
+    FILE_NAME,
+    TOKENIZERS,
+    PretrainingRun,
+    check_choice,
+)
 from keras_bertfam.corpora.manifest import check_output
 from keras_bertfam.datasets.task_data import get_task
 from keras_bertfam.presets import folders
@@ -27,10 +33,14 @@ from keras_bertfam.presets.inspection import (
 )
 from keras_bertfam.presets.working_folders import check_working_folder
 from keras_bertfam.tasks.generation.settings import SAMPLERS
-from keras_bertfam.text_files.sources import Reading
+from keras_bertfam.text_files.sources import Reading, find_files
 from keras_bertfam.types import Config
 
 _DATASETS = ("tfds:", "hf:")
+# What is written beside a preset, see `beside`.
+GENERATOR, CHECKPOINTS = "generator", "checkpoints"
+# Of an unfinished run: the sizes of its files.
+TEXT_FILE = "text.json"
 
 
 def check_files(name: str, files: Sequence[str]) -> None:
@@ -119,6 +129,8 @@ def check_run(run: PretrainingRun) -> None:
         if preset is not None:
             check_findable(preset, name)
     folders.check_preset_destination(run.output)
+    if run.objective_name == "rtd":
+        folders.check_preset_destination(beside(run, GENERATOR))
     backup = backup_folder(run)
     check_working_folder(backup, run.output)
     if not has_backup(backup):
@@ -128,13 +140,43 @@ def check_run(run: PretrainingRun) -> None:
             "`resume` must be given to continue the killed run whose state is in "
             f"{backup}. Delete that folder to begin anew. Received: resume=False."
         )
-    before = PretrainingRun.read(os.path.join(backup, FILE_NAME), resume=True)
-    for name, value in vars(before).items():
+    for name, value in vars(killed_run(run)).items():
+        if name == "precision" and run.precision == AUTO:
+            continue  # the killed run's is taken
         if _as_read(value) != _as_read(getattr(run, name)):
             raise ValueError(
                 f"`{name}` must be {value!r}, as in the killed run whose state is in "
                 f"{backup}. Received: {getattr(run, name)!r}."
             )
+    _check_unchanged(run, backup)
+
+
+def _check_unchanged(run, backup):
+    """Refuse to go on with other text than that of the killed run."""
+    path = os.path.join(backup, TEXT_FILE)
+    if not os.path.exists(path):  # of an earlier version
+        return
+    before, now = parsing.read_json(path), sizes_of_files(run)
+    for name in sorted({*before, *now}):
+        if before.get(name) != now.get(name):
+            sizes = [f"{each.get(name, 'no')} bytes" for each in (before, now)]
+            raise ValueError(
+                f"`files` must be as they were in the killed run whose state is in "
+                f"{backup}: {name!r} had {sizes[0]}. Received: {sizes[1]}."
+            )
+
+
+def sizes_of_files(run: PretrainingRun) -> dict[str, int]:
+    """Give the bytes of each file that a run trains on, by path."""
+    paths = [path for path in run.paths() if not path.startswith(_DATASETS)]
+    paths = [os.path.join(p, "*") if os.path.isdir(p) else p for p in paths]
+    found = find_files(paths, "files") if paths else []
+    return {source.name: source.bytes for source in found}
+
+
+def killed_run(run: PretrainingRun) -> PretrainingRun:
+    """Read the settings of the killed run that a run resumes."""
+    return PretrainingRun.read(os.path.join(backup_folder(run), FILE_NAME), resume=True)
 
 
 def _as_read(value):
@@ -170,9 +212,22 @@ def check_vocabulary(run: PretrainingRun) -> None:
     folders.check_preset_destination(run.output)
 
 
+def beside(run: PretrainingRun, name: str) -> str:
+    """Give the path of a folder beside a run's preset, such as `my_bert-generator`."""
+    return f"{os.path.abspath(run.output)}-{name}"
+
+
 def backup_folder(run: PretrainingRun) -> str:
-    """Give the folder that holds the state of an unfinished run, beside its preset."""
-    return f"{os.path.abspath(run.output)}-backup"
+    """Give the folder that holds the state of an unfinished run."""
+    return beside(run, "backup")
+
+
+def kept_tokenizer(run: PretrainingRun) -> str | None:
+    """Give the folder of the tokenizer of the killed run that a run resumes, if any."""
+    backup = backup_folder(run)
+    folder = os.path.join(backup, "tokenizer")
+    there = run.resume and has_backup(backup) and os.path.isdir(folder)
+    return folder if there else None
 
 
 def has_backup(folder: str) -> bool:

@@ -12,6 +12,7 @@ from keras_bertfam import parsing
 from keras_bertfam.cli.combinations import check_effects, check_mask_rate
 from keras_bertfam.cli.runs import RECIPES, PretrainingRun, with_recipe
 from keras_bertfam.cli.screen import as_options, of_command
+from keras_bertfam.types import Config
 
 _GROUPS = ("backbone", "preprocessor", "dataset", "task", "optimizer")
 
@@ -19,6 +20,7 @@ _GROUPS = ("backbone", "preprocessor", "dataset", "task", "optimizer")
 def takes_a_run(
     function: Callable[[PretrainingRun], Any],
     only: Collection[str] | None = None,
+    fixed: Config | None = None,
     **defaults: Any,
 ) -> Any:
     """Make a function for typer with an option for each setting of a run.
@@ -30,25 +32,29 @@ def takes_a_run(
         function: takes a `PretrainingRun`. Its docstring is the command's help.
         only: names of the settings that get an option; there is then no `--config`,
             `--recipe` or `--set`. `None` for all settings.
+        fixed: settings that the function has one value for. They get no option, and a
+            file of settings that has another value is refused.
         **defaults: settings that differ from those of `PretrainingRun`.
 
     Returns:
         A function for `typer.run` or `app.command()`.
     """
 
+    fixed = fixed or {}
+
     def command(context: typer.Context | None, **options: Any) -> Any:
         # Python code calls it without a context.
         with of_command(context and context.command):
             try:
-                run = _run(options, defaults)
-            except (ValueError, OSError) as error:
+                run = _with_fixed(_run(options, {**defaults, **fixed}), fixed)
+            except (ValueError, TypeError, OSError) as error:
                 raise typer.BadParameter(as_options(str(error))) from error
             return function(run)
 
     parameters = [
         each
         for each in _parameters(defaults)
-        if only is None or each.name in ("context", *only)
+        if each.name not in fixed and (only is None or each.name in ("context", *only))
     ]
     command.__doc__, command.__name__ = function.__doc__, function.__name__
     command.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -58,6 +64,18 @@ def takes_a_run(
     return command
 
 
+def _with_fixed(run, fixed):
+    """Give a run the values that can't be chosen, which a file may leave out."""
+    usual = {field.name: field.default for field in dataclasses.fields(run)}
+    for name, value in fixed.items():
+        if getattr(run, name) not in (value, usual[name]):
+            raise ValueError(
+                f"`{name}` must be {value!r} or left out here. "
+                f"Received: {getattr(run, name)!r}."
+            )
+    return run.changed(**fixed)
+
+
 def _run(options, defaults):
     """Make a run from options; those that aren't given are `None` or empty."""
     given = {n: v for n, v in options.items() if v is not None and v != []}
@@ -65,8 +83,13 @@ def _run(options, defaults):
     arguments = _arguments(given.pop("arguments", ()))
     rate = given.pop("mask_rate", None)
     if rate is not None:
-        arguments.setdefault("preprocessor_arguments", {})
-        arguments["preprocessor_arguments"]["mask_selection_rate"] = rate
+        to_mask = arguments.setdefault("preprocessor_arguments", {})
+        if "mask_selection_rate" in to_mask:
+            raise ValueError(
+                "`mask_rate` must be left out with preprocessor.mask_selection_rate. "
+                f"Received: {rate}."
+            )
+        to_mask["mask_selection_rate"] = rate
     asked, given = given, given | arguments
     if config is None:
         settings = {**defaults, **with_recipe(recipe or "published", given)}

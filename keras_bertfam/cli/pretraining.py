@@ -1,6 +1,7 @@
 """Pre-train, from text files to the preset that is written."""
 
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -17,7 +18,18 @@ from keras_bertfam.cli.building import (
     rates_of,
 )
 from keras_bertfam.cli.clusters import cluster
-from keras_bertfam.cli.inputs import backup_folder, check_run, has_backup
+from keras_bertfam.cli.inputs import (
+    CHECKPOINTS,
+    GENERATOR,
+    TEXT_FILE,
+    backup_folder,
+    beside,
+    check_run,
+    has_backup,
+    kept_tokenizer,
+    killed_run,
+    sizes_of_files,
+)
 from keras_bertfam.cli.precision import device_and_bfloat16
 from keras_bertfam.cli.runs import (
     AUTO,
@@ -42,10 +54,12 @@ from keras_bertfam.layers.data.rows.batches import full_batches
 from keras_bertfam.presets import folders
 from keras_bertfam.presets.families.parts.phases import Phase
 from keras_bertfam.presets.tokenizer_formats.tokenizer_sources import open_tokenizer
+from keras_bertfam.presets.tokenizer_presets import load_tokenizer
 from keras_bertfam.presets.working_folders import discard, working_folder
 from keras_bertfam.tasks import train_in_phases
 from keras_bertfam.tokenizers.texts import MixedDocuments
 from keras_bertfam.types import Model, TFDataset
+from keras_bertfam.whole_files import write_text
 
 SAVE_FREQ = 500  # steps between two backups
 _LEARNED = (None, *TOKENIZERS)
@@ -80,18 +94,15 @@ def pretrain(run: PretrainingRun, report: Callable[[str], Any] = print) -> Model
 
 
 def _pretrain(run, report):
-    run = with_precision(run, report)
-    documents = begin(run)
+    run, documents = begin(run, report)
     learned = (run.teacher or run.preset) is None and run.tokenizer in _LEARNED
     backup = backup_folder(run)
     if run.resume and not has_backup(backup):
         report(f"No backup found in {backup}: the run begins anew.")
-    if learned and not isinstance(documents, TokenCorpus):
+    if learned and not isinstance(documents, TokenCorpus) and not kept_tokenizer(run):
         report(f"Learning a vocabulary of at most {run.vocabulary_size} tokens.")
     model = build(run, documents)
     model.recipe(report)
-    if run.text_share < 1:
-        documents = share_of_documents(documents, run.text_share)
     try:
         model = train(run, model, documents)
     except SystemExit:  # raised by `BackupAndResume` when the run is told to end
@@ -156,14 +167,18 @@ def with_precision(
     return run
 
 
-def begin(run: PretrainingRun) -> Documents:
+def begin(
+    run: PretrainingRun, report: Callable[[str], Any] = print
+) -> tuple[PretrainingRun, Documents]:
     """Set seed and precision, and check what can be checked before training.
 
     Args:
         run: `PretrainingRun`.
+        report: see `with_precision`.
 
     Returns:
-        The documents, see `read_corpora`.
+        The run with a precision that isn't `"auto"`, that of the killed run if it goes
+        on with one, and the documents, see `read_corpora`.
 
     Raises:
         ValueError: as `check_run`; for a tokenizer that doesn't exist; and for a
@@ -172,12 +187,16 @@ def begin(run: PretrainingRun) -> Documents:
     check_run(run)
     if run.tokenizer not in _LEARNED:
         open_tokenizer(str(run.tokenizer), run.family)
+    if run.precision == AUTO and run.resume and has_backup(backup_folder(run)):
+        run = run.changed(precision=killed_run(run).precision)
+        report(f"Precision: {run.precision}, as in the killed run.")
+    run = with_precision(run, report)
     keras.config.set_dtype_policy(PRECISIONS[run.precision])
     keras.utils.set_random_seed(run.seed)
     documents = read_corpora(run)
     if isinstance(documents, TokenCorpus):
         _check_prepared(run, documents)
-    return documents
+    return run, documents
 
 
 def _check_prepared(run, corpus):
@@ -267,15 +286,19 @@ def train(run: PretrainingRun, model: Model, documents: Documents) -> Model:
     Args:
         run: `PretrainingRun`.
         model: a pre-training task.
-        documents: what `dataset` of the preprocessor takes.
+        documents: what `dataset` of the preprocessor takes. Of a run with a
+            `text_share`, that share of them is trained on.
 
     Returns:
         The task, which is a new one if phases changed its objective or encoder.
     """
+    if run.text_share < 1:
+        documents = share_of_documents(documents, run.text_share)
     chief = distribution.is_chief()
     with _alone(run) if chief else contextlib.nullcontext(backup_folder(run)) as backup:
         if chief:
             run.write(os.path.join(backup, FILE_NAME))
+            _keep_text(run, model.preprocessor.tokenizer, backup)
         fit = _fit_phases if run.phases else _fit
         # A progress bar on a terminal, one line per epoch in a file.
         verbose = (1 if sys.stdout.isatty() else 2) if chief else 0
@@ -284,6 +307,21 @@ def train(run: PretrainingRun, model: Model, documents: Documents) -> Model:
             if chief:
                 save(run, model)
     return model
+
+
+def _keep_text(run, tokenizer, backup):
+    """Keep what a resumed run checks: the tokenizer, and the sizes of the files."""
+    before = kept_tokenizer(run)
+    if before is None:
+        # Whatever a run without a backup has left is written over.
+        tokenizer.save_to_preset(os.path.join(backup, "tokenizer"))
+        write_text(os.path.join(backup, TEXT_FILE), json.dumps(sizes_of_files(run)))
+    elif load_tokenizer(before).get_vocabulary() != tokenizer.get_vocabulary():
+        given = run.preset or run.teacher or run.tokenizer
+        raise ValueError(
+            f"The vocabulary of {given!r} must be as it was in the killed run whose "
+            f"state is in {backup}. It has changed."
+        )
 
 
 def _fit(run, model, documents, callbacks, verbose):
@@ -349,7 +387,7 @@ def _alone(run):
 def save(run: PretrainingRun, model: Model) -> None:
     """Write the trained model and the settings of the run."""
     if hasattr(model, "generator"):  # an encoder of its own
-        model.generator.save_to_preset(f"{run.output}-generator")
+        model.generator.save_to_preset(beside(run, GENERATOR))
     with folders.preset_aside(run.output) as folder:
         trained = model.student if hasattr(model, "student") else model
         trained.save_to_preset(folder)
@@ -369,7 +407,7 @@ def _callbacks(run, backup):
     if run.checkpoints:
         chosen.append(
             callbacks.PresetCheckpoint(
-                f"{run.output}-checkpoints",
+                beside(run, CHECKPOINTS),
                 keep_last=run.checkpoints,
                 monitor="val_loss" if run.validation else "loss",
             )

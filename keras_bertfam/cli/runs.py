@@ -189,6 +189,8 @@ class PretrainingRun:
     def __post_init__(self) -> None:
         for name, kind in typing.get_type_hints(type(self)).items():
             setattr(self, name, as_field_type(name, kind, getattr(self, name)))
+        # A shell adds a slash to a folder's name.
+        self.output = self.output.rstrip(os.sep) or self.output
         check_choice("family", self.family, families())
         if self.objective is not None:
             check_choice("objective", self.objective, OBJECTIVES)
@@ -315,7 +317,10 @@ class PretrainingRun:
             return None
         known = {"max_sequence_length": 512, **record.arguments}
         known |= record.sizes[name].arguments
-        return {**known, **shape, **self.backbone_arguments}["max_sequence_length"]
+        longest = {**known, **shape, **self.backbone_arguments}["max_sequence_length"]
+        if longest is not None:
+            check_number("max_sequence_length", longest, 1)
+        return longest
 
     def changed(self, **changes: Any) -> "PretrainingRun":
         """Copy the run with some changes."""
@@ -413,8 +418,7 @@ def with_recipe(name: str, given: Config) -> Config:
     Raises:
         ValueError: for an unknown name.
     """
-    if name not in RECIPES:
-        raise ValueError(f"`recipe` must be one of {[*RECIPES]}. Received: {name!r}.")
+    check_choice("recipe", name, [*RECIPES])
     return merged(RECIPES[name], given)
 
 
@@ -502,7 +506,7 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
 
 
 def as_field_type(name: str, kind: Any, value: Any) -> Any:
-    """Convert a value to its field's type; YAML reads lists, and `1e-4` as a string.
+    """Convert a value to its field's type, such as a list to a tuple.
 
     Args:
         name: of the setting.

@@ -49,6 +49,37 @@ def quiet() -> Iterator[None]:
             os.environ.pop(name, None)
 
 
+class _Lasting:
+    """A standard output whose reader may go: what is written then is dropped."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        return self._until_closed(self._stream.write, text) or len(text)
+
+    def flush(self) -> None:
+        self._until_closed(self._stream.flush)
+
+    def _until_closed(self, function, *arguments):
+        try:
+            return function(*arguments)
+        except BrokenPipeError:
+            with open(os.devnull, "w") as nothing:
+                os.dup2(nothing.fileno(), self._stream.fileno())
+            print("Nobody reads this output any more. Going on.", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def lasting() -> Iterator[None]:
+    """Let work go on when the reader of its standard output, such as `head`, ends."""
+    with contextlib.redirect_stdout(_Lasting(sys.stdout)):
+        yield
+
+
 def _in_a_line(message, category, filename, lineno, line=None):
     return f"Warning: {' '.join(as_options(str(message)).split())}\n"
 

@@ -387,7 +387,6 @@ def _export_in_tensorflow(preset, path, options):
         else settings,
     }
     run_with_tensorflow(
-        "-c",
         _EXPORT,
         os.fspath(preset),
         os.fspath(path),

@@ -131,18 +131,40 @@ def row_specs(names: Iterable[str], rank: int = 2) -> dict[str, keras.InputSpec]
     }
 
 
-def run_with_tensorflow(*arguments: str) -> None:
-    """Run Python with the TensorFlow backend.
+_USER_ERRORS = (ValueError, TypeError, OSError, ImportError)
+_USER_ERROR = 3  # the exit status of a process that has printed one
+_CHILD = """
+import json, sys
+from keras_bertfam.models.exported import _USER_ERROR, _USER_ERRORS
+try:
+    exec(sys.argv.pop(1))
+except _USER_ERRORS as error:
+    kind = [isinstance(error, kind) for kind in _USER_ERRORS].index(True)
+    print(json.dumps([kind, str(error)]))
+    sys.exit(_USER_ERROR)
+"""
+
+
+def run_with_tensorflow(code: str, *arguments: str) -> None:
+    """Run Python code with the TensorFlow backend in a process of its own.
+
+    Args:
+        code: str.
+        *arguments: `sys.argv[1:]`.
 
     Raises:
-        RuntimeError: if it fails. The error has the process's error output.
+        ValueError, TypeError, OSError, ImportError: as the code.
+        RuntimeError: for another failure. The error has the process's error output.
     """
     done = subprocess.run(
-        [sys.executable, *arguments],
+        [sys.executable, "-c", _CHILD, code, *arguments],
         env={**os.environ, "KERAS_BACKEND": "tensorflow"},
         capture_output=True,
         text=True,
     )
+    if done.returncode == _USER_ERROR:
+        kind, message = json.loads(done.stdout.splitlines()[-1])
+        raise _USER_ERRORS[kind](message)
     if done.returncode:
         raise RuntimeError(f"The export with TensorFlow failed:\n{done.stderr}")
 
@@ -183,7 +205,7 @@ def _export_in_tensorflow(model, arguments, kwargs, dtype):
         arguments = [os.fspath(filepath), *others, signature]
         with open(os.path.join(folder, _ARGUMENTS), "w", encoding="utf-8") as file:
             json.dump([name, arguments, kwargs, dtype], file)
-        run_with_tensorflow("-c", _EXPORT, folder)
+        run_with_tensorflow(_EXPORT, folder)
 
 
 def _described(spec):

@@ -9,13 +9,17 @@ import os
 from keras_bertfam import parsing
 from keras_bertfam.presets import cards, folders, inspection, preset_checks
 from keras_bertfam.presets.checkpoints import reading
-from keras_bertfam.presets.names import TOKENIZER_FILES, PublishedPreset
+from keras_bertfam.presets.names import (
+    TOKENIZER_FILES,
+    TRANSFORMER_FILES,
+    PublishedPreset,
+)
 from keras_bertfam.types import Path
 
 # Of the tokenizer, of rows and of writing.
 _SETTINGS = (
     "tokenizer_config.json",
-    "sentence_bert_config.json",
+    *TRANSFORMER_FILES,
     "config_sentence_transformers.json",
     "tokenizer.json",
     "special_tokens_map.json",
@@ -111,6 +115,11 @@ def _scheme(preset):
 def _fetch(handle, load_weights, tokenizer):
     download = _DOWNLOADERS[_scheme(handle)](handle.partition("://")[2])
     config = download("config.json")
+    modules = None if config else download("modules.json")
+    if modules is not None:
+        _fetch_modules(download, modules, load_weights, handle)
+        download("config_sentence_transformers.json")
+        return os.path.dirname(modules)
     if config is None:
         raise FileNotFoundError(f"there is no config.json in {handle}")
     content = reading.read_json(config)
@@ -132,9 +141,13 @@ def _fetch_modules(download, path, load_weights, handle):
         modules = parsing.parse_json(file.read())
     for module in modules:
         name = module["path"]
-        if name and os.path.basename(name) == name:
-            download(f"{name}/config.json")
-        if load_weights and module["type"].endswith(".Dense"):
+        if not name or os.path.basename(name) != name:
+            continue  # the root, or a name that is refused later
+        download(f"{name}/config.json")
+        kind = module["type"].rpartition(".")[2]
+        for file in _SETTINGS if kind == "Transformer" else ():
+            download(f"{name}/{file}")
+        if load_weights and kind in ("Transformer", "Dense"):
             names = [f"{name}/{file}" for file in _TRANSFORMERS[1]]
             _fetch_weights(download, names, handle)
 
@@ -147,11 +160,12 @@ def _fetch_weights(download, names, handle):
             continue
         if name.endswith(".json"):
             index = reading.read_json(path)["weight_map"]
+            folder = name.rpartition("/")[0]
             flat = (v if isinstance(v, list) else [v] for v in index.values())
             for shard in sorted({name for names in flat for name in names}):
                 if os.path.basename(shard) != shard:
                     raise ValueError(f"{name} of {handle} names the file {shard!r}")
-                if download(shard) is None:
+                if download(f"{folder}/{shard}" if folder else shard) is None:
                     raise FileNotFoundError(f"there is no {shard} in {handle}")
         return
     raise FileNotFoundError(f"there is none of {', '.join(names)} in {handle}")

@@ -18,6 +18,11 @@ TOKENIZER_FILES = {
     "sentence_piece_spm": ("spm.model",),
     "tokenizer_json": ("tokenizer.json",),
 }
+# Of sentence-transformers: the first that there is holds the settings of an encoder.
+TRANSFORMER_FILES = tuple(
+    f"sentence_{name}_config.json"
+    for name in "bert roberta distilbert camembert albert xlm-roberta xlnet".split()
+)
 
 
 @dataclasses.dataclass(frozen=True)

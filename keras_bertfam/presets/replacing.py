@@ -27,7 +27,7 @@ _TOKENIZER = (
 # A new model has its own settings of writing, and needn't be of sentence-transformers.
 _PARTS = (
     r"generator/(config\.json|model\.safetensors)|generation_config\.json|"
-    r"modules\.json|config_sentence_transformers\.json|sentence_bert_config\.json"
+    r"modules\.json|config_sentence_transformers\.json|sentence_[a-z-]+_config\.json"
 )
 _FOREIGN_TOKENIZER = (
     r"vocab\.(txt|json)|merges\.txt|(spiece|spm|sentencepiece\.bpe)\.model|"

@@ -119,6 +119,7 @@ def split_at(
     texts: TFTensor,
     tokens: Sequence[AddedToken],
     clean: Callable[[TFTensor], TFTensor] | None = None,
+    nul: str = " ",
 ) -> TextParts:
     """Split texts at tokens. Works in a graph.
 
@@ -135,10 +136,13 @@ def split_at(
         texts: string tensor of shape `(batch,)`, in UTF-8.
         tokens: list of `AddedToken`.
         clean: function from strings to strings, the tokenizer's clean-up; or `None`.
+        nul: str of one byte, what a zero byte is replaced by.
 
     Returns:
         `TextParts`.
     """
+    # RE2 takes a zero byte for the text's end.
+    texts = tf.strings.regex_replace(texts, r"\x00", nul)
     parts: Any = None
     as_they_are = [k for k, token in enumerate(tokens) if not token.normalized]
     cleaned = [k for k, token in enumerate(tokens) if token.normalized]

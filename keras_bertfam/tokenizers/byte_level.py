@@ -21,11 +21,18 @@ import keras
 import keras_hub
 import tensorflow as tf
 import tensorflow_text as tf_text
+from tokenizers import pre_tokenizers
 
 from keras_bertfam import ragged
 from keras_bertfam.autograph import as_written
 from keras_bertfam.tokenizers.added_tokens import AddedToken, split_at
-from keras_bertfam.tokenizers.merging import are_in_order, merged_words, once_traced
+from keras_bertfam.tokenizers.merging import (
+    are_in_order,
+    as_given,
+    check_ids,
+    merged_words,
+    once_traced,
+)
 from keras_bertfam.tokenizers.steps import (
     LLAMA_SPLIT,
     NORMALIZERS,
@@ -36,7 +43,10 @@ from keras_bertfam.tokenizers.steps import (
     split_by,
     words_after_spaces,
 )
-from keras_bertfam.tokenizers.text_tokenizer import TextTokenizer, rows_between
+from keras_bertfam.tokenizers.text_tokenizer import (
+    TextTokenizer,
+    rows_between,
+)
 from keras_bertfam.tokenizers.texts import WHITE_SPACE, to_utf8, without_nul
 from keras_bertfam.types import Config, Path, TFRagged, TFTensor, Tokenizer
 
@@ -58,6 +68,16 @@ def words_of(texts: TFTensor) -> TFRagged:
         Ragged string tensor of shape `(batch, None)`. The words joined are the text.
     """
     return words_after_spaces(texts, _SPACES, _SPACES, _WORDS)
+
+
+# The characters that stand for bytes in tokens, such as "Ġ" for a space.
+_SIGNS = frozenset(pre_tokenizers.ByteLevel.alphabet())
+
+
+def _in_signs(token):
+    """Write the bytes of a token in their signs."""
+    step = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return "".join(part for part, _ in step.pre_tokenize_str(token))
 
 
 class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
@@ -93,6 +113,9 @@ class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
     ) -> None:
         if pre_tokenizer is None:
             pre_tokenizer = self.default_pre_tokenizer
+        else:
+            pre_tokenizer = [*pre_tokenizer]
+            self._check_prefix_space(pre_tokenizer, kwargs)
         if ignore_merges is None:
             ignore_merges = self.default_ignore_merges
         if not isinstance(ignore_merges, bool):
@@ -108,13 +131,40 @@ class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         kwargs["_allow_python_workflow"] = False
         super().__init__(vocabulary=vocabulary, merges=merges, **kwargs)
 
+    def _check_prefix_space(self, steps, kwargs):
+        """Take `add_prefix_space` from a step of a file, unless it's an argument."""
+        said = [s["add_prefix_space"] for s in steps if "add_prefix_space" in s]
+        if not said:
+            return
+        if kwargs.setdefault("add_prefix_space", said[0]) != said[0]:
+            raise ValueError(
+                f"`add_prefix_space` must be {said[0]!r}, as in `pre_tokenizer`. "
+                f"Received: {kwargs['add_prefix_space']!r}."
+            )
+
     def set_vocabulary_and_merges(self, vocabulary: Any, merges: Any) -> None:
-        super().set_vocabulary_and_merges(vocabulary, merges)
+        super().set_vocabulary_and_merges(*as_given(vocabulary, merges))
+        check_ids(self.vocabulary)
+        self._spell_tokens()
         self.merges_in_order = self.vocabulary is not None and are_in_order(self.merges)
         self.merge = once_traced(self, self._merge)
 
     def clean_texts(self, texts: TFTensor) -> TFTensor:
         return normalize(texts, self.normalizer) if self.normalizer else texts
+
+    def _spell_tokens(self):
+        """Let `detokenize` give tokens that aren't in byte signs as they are written.
+
+        Such are runs of spaces. KerasHub's would leave out characters that are no sign.
+        """
+        tokens = self.vocabulary or {}
+        spelt = [t if _SIGNS.issuperset(t) else _in_signs(t) for t in tokens]
+        if spelt == [*tokens]:
+            return
+        with tf.init_scope(), tf.device("CPU:0"):
+            ids = tf.constant([*tokens.values()], tf.int32)
+            table = tf.lookup.KeyValueTensorInitializer(ids, tf.constant(spelt))
+            self.id_to_token_map = tf.lookup.StaticHashTable(table, "")
 
     def normalizer_steps(self) -> list[Step]:
         """List the steps that clean texts, as in a `tokenizer.json`."""

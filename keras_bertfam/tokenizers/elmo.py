@@ -18,6 +18,7 @@ from keras_bertfam.tokenizers.text_tokenizer import PlainInGrain
 from keras_bertfam.tokenizers.texts import (
     WHITE_SPACE,
     check_documents,
+    check_lines,
     first_pass,
     split_units,
     to_utf8,
@@ -136,6 +137,7 @@ class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenize
                 "`vocabulary` must not have a word twice, or an empty word. "
                 f"Received: {wrong!r}."
             )
+        check_lines(words)
         self.vocabulary = words
         with tf.device("CPU:0"):
             numbers = _numbers(tf.constant(words)).numpy()

@@ -15,7 +15,14 @@ import tensorflow as tf
 
 from keras_bertfam import ragged
 from keras_bertfam.autograph import as_written
-from keras_bertfam.tokenizers.merging import are_in_order, merged_words, once_traced
+from keras_bertfam.tokenizers.merging import (
+    are_in_order,
+    as_given,
+    check_ids,
+    merged_words,
+    once_traced,
+    refuse_prefix_space,
+)
 from keras_bertfam.tokenizers.text_tokenizer import TextTokenizer, rows_of_ids
 from keras_bertfam.tokenizers.texts import to_utf8, without_nul
 from keras_bertfam.types import Path, TFRagged, TFTensor
@@ -83,11 +90,7 @@ class GemmaTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
             ("mask", "<mask>"),
         ):
             self._add_special_token(token, f"{role}_token")
-        if kwargs.get("add_prefix_space"):
-            raise ValueError(
-                "`add_prefix_space` must be `False` for a GemmaTokenizer, which adds "
-                "no space. Received: True."
-            )
+        refuse_prefix_space(self, kwargs)
         # KerasHub's other path, in pure Python, splits words otherwise.
         kwargs["_allow_python_workflow"] = False
         super().__init__(vocabulary=vocabulary, merges=merges, **kwargs)
@@ -95,7 +98,8 @@ class GemmaTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
     def set_vocabulary_and_merges(self, vocabulary: Any, merges: Any) -> None:
         if isinstance(merges, str | os.PathLike):
             merges = _read_merges(merges)
-        super().set_vocabulary_and_merges(vocabulary, merges)
+        super().set_vocabulary_and_merges(*as_given(vocabulary, merges))
+        check_ids(self.vocabulary)
         if self.vocabulary is None:
             return
         lacking = next((b for b in BYTES if b not in self.vocabulary), None)

@@ -8,7 +8,14 @@ import tensorflow as tf
 
 from keras_bertfam import ragged
 from keras_bertfam.tokenizers.learning import SIGNS, SPACES
-from keras_bertfam.tokenizers.merging import are_in_order, merged_words, once_traced
+from keras_bertfam.tokenizers.merging import (
+    are_in_order,
+    as_given,
+    check_ids,
+    merged_words,
+    once_traced,
+    refuse_prefix_space,
+)
 from keras_bertfam.tokenizers.steps import clean_texts
 from keras_bertfam.tokenizers.text_tokenizer import TextTokenizer, rows_of_ids
 from keras_bertfam.tokenizers.texts import to_utf8
@@ -30,7 +37,8 @@ class GPTTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
     Args:
         vocabulary: path of a `vocab.json`, or a dict from tokens to ids.
         merges: path of a `merges.txt`, or a list of its lines.
-        **kwargs: see `RobertaTokenizer`.
+        **kwargs: see `RobertaTokenizer`. A space before texts would change nothing, so
+            `add_prefix_space` must be left out.
 
     Returns:
         Called on strings of shape `(batch,)`, a `tf.RaggedTensor` of shape
@@ -58,13 +66,15 @@ class GPTTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         merges: Path | list[str] | None = None,
         **kwargs: Any,
     ) -> None:
+        refuse_prefix_space(self, kwargs)
         self._add_special_token("<unk>", "unk_token")
         # KerasHub's other path, in pure Python, splits words differently.
         kwargs["_allow_python_workflow"] = False
         super().__init__(vocabulary=vocabulary, merges=merges, **kwargs)
 
     def set_vocabulary_and_merges(self, vocabulary: Any, merges: Any) -> None:
-        super().set_vocabulary_and_merges(vocabulary, merges)
+        super().set_vocabulary_and_merges(*as_given(vocabulary, merges))
+        check_ids(self.vocabulary)
         self.merges_in_order = self.vocabulary is not None and are_in_order(self.merges)
         self._rows = once_traced(self, self._split)
 

@@ -5,12 +5,16 @@ The WordPiece vocabulary is the one that
 fiftieth of the time. That code counts all parts of all words. Then it subtracts from
 each part the counts of longer parts that begin with it. The rest is the number of words
 that end with the part. Here only such ends are counted.
+
+That code leaves out words with others than the 1,000 most frequent characters, so most
+of a Chinese text. Here there are as many as nearly the whole text is made of.
 """
 
 import bisect
 import collections
 import heapq
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import tensorflow as tf
@@ -28,6 +32,8 @@ SIGNS = (
 SPACES = r"[\s\p{Cc}\p{Cf}]"
 # The most characters of a word, the most different characters, and the most words.
 _MAX_LENGTH, _MAX_CHARACTERS, _MAX_WORDS = 50, 1000, 5_000_000
+# There are more characters where this share of the text isn't covered, as in Chinese.
+_COVERAGE = 0.9999
 # The upper bound of the binary search for how often a token must occur.
 _MAX_FREQUENCY = 10_000_000
 _UNUSED_SHARE = 0.05  # this share of the vocabulary may stay unused
@@ -85,7 +91,7 @@ def learn_word_pieces(
     Raises:
         ValueError: If all words are too long, or there are none.
     """
-    words = _words_to_learn(counts)
+    words, characters = _words_to_learn(counts, size - len(special_tokens))
     if not words:
         raise ValueError(
             f"`documents` must have at least one word of at most {_MAX_LENGTH} "
@@ -93,7 +99,6 @@ def learn_word_pieces(
         )
     most = min(max(counts.values()), _MAX_FREQUENCY)
     least = max(min(counts.values()), min_frequency)
-    characters = sorted({character for word in words for character in word})
     single = dict.fromkeys([*characters, *(_CONTINUES + c for c in characters)], 1)
     all_ends = _count_all_ends(words)
     frequencies = sorted(all_ends.values())
@@ -118,7 +123,15 @@ def learn_word_pieces(
         else:
             is_last = True
         if is_last:
-            return vocabulary[:size]
+            return _cut(vocabulary, size, {*special_tokens, *single})
+
+
+def _cut(vocabulary, size, needed):
+    """Leave out the last tokens above a size, except those that are needed."""
+    others = [token for token in vocabulary if token not in needed]
+    room = size - (len(vocabulary) - len(others))
+    kept = needed.union(others[:room])
+    return [token for token in vocabulary if token in kept]
 
 
 def _has_room(number, size):
@@ -126,17 +139,38 @@ def _has_room(number, size):
     return size - number > _UNUSED_SHARE * size
 
 
-def _words_to_learn(counts):
-    """List the words to learn from, the most frequent first."""
+def _words_to_learn(counts, room):
+    """Give the words to learn from, the most frequent first, and their characters.
+
+    Words with rare characters are left out. The others have the 1,000 most frequent
+    characters, or as many more as nearly the whole text is made of.
+
+    Args:
+        counts: words and how often they occur.
+        room: int. How many tokens there may be; each character takes two.
+    """
     words = {word: count for word, count in counts.items() if len(word) <= _MAX_LENGTH}
     frequencies: collections.Counter[str] = collections.Counter()
     for word, count in words.items():
         for character in word:
             frequencies[character] += count
     ranked = sorted(frequencies, key=lambda c: (-frequencies[c], c))
-    known = {*ranked[:_MAX_CHARACTERS]}
+    total, so_far, needed = sum(frequencies.values()), 0, 0
+    while so_far < _COVERAGE * total:
+        so_far += frequencies[ranked[needed]]
+        needed += 1
+    needed = max(needed, min(_MAX_CHARACTERS, len(ranked)))
+    if 2 * needed > room:
+        warnings.warn(
+            f"`vocabulary_size` has no room for all {needed} characters, each at the "
+            f"beginning of words and inside: words with others than the {room // 2} "
+            "most frequent ones are unknown.",
+            stacklevel=5,
+        )
+    known = {*ranked[: min(needed, room // 2)]}
     ordered = sorted(words.items(), key=lambda item: -item[1])
-    return dict([item for item in ordered if known.issuperset(item[0])][:_MAX_WORDS])
+    kept = [item for item in ordered if known.issuperset(item[0])][:_MAX_WORDS]
+    return dict(kept), sorted(known)
 
 
 def _count_all_ends(words):

@@ -4,7 +4,8 @@ KerasHub's loop gives the same result with nine hundred operations, which took a
 of the time to build a dataset's graph. KerasHub's table caches the tokens of words.
 """
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,6 +14,40 @@ from keras_bertfam import ragged
 from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
 _LONGEST_REMEMBERED = 64  # characters
+
+
+def as_given(vocabulary: Any, merges: Any) -> list[Any]:
+    """Turn paths of a vocabulary and merges into strings, as KerasHub takes them.
+
+    Raises:
+        ValueError: as `check_ids`, for a dict.
+    """
+    if isinstance(vocabulary, Mapping):
+        check_ids(vocabulary)
+    given = (vocabulary, merges)
+    return [os.fspath(x) if isinstance(x, os.PathLike) else x for x in given]
+
+
+def check_ids(vocabulary: Mapping[str, int] | None) -> None:
+    """Raise a `ValueError` unless the ids of a vocabulary are 0, 1, 2, ..."""
+    if vocabulary is None:
+        return
+    ids = sorted(vocabulary.values())
+    wrong = next((n for n, number in enumerate(ids) if n != number), None)
+    if wrong is not None:
+        raise ValueError(
+            "`vocabulary` must have the ids 0, 1, 2, ..., each once. Received: "
+            f"{ids[wrong]} in the place of {wrong}."
+        )
+
+
+def refuse_prefix_space(tokenizer: Tokenizer, arguments: Mapping[str, Any]) -> None:
+    """Raise a `ValueError` for a tokenizer that puts no space before a text."""
+    if arguments.get("add_prefix_space"):
+        raise ValueError(
+            f"`add_prefix_space` must be `False` for a {type(tokenizer).__name__}, "
+            "which adds no space. Received: True."
+        )
 
 
 def merged_words(

@@ -50,7 +50,16 @@ def tokenize(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
 
     Returns:
         Ragged int32 tensor of shape `(batch, None)`.
+
+    Raises:
+        ValueError: for a tokenizer that pads its rows.
     """
+    length = getattr(tokenizer, "sequence_length", None)
+    if length is not None:
+        raise ValueError(
+            "`tokenizer` must have `sequence_length=None`: rows are cut and padded "
+            f"later, and its padding would count as text. Received: {length}."
+        )
     if isinstance(tokenizer, keras_hub.tokenizers.Tokenizer):
         as_graph_layer(tokenizer)
     if is_byte_pair(tokenizer):
@@ -116,7 +125,8 @@ def tokenize_with_masks(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
     mask = getattr(tokenizer, "mask_token", None)
     if mask is None or is_byte_pair(tokenizer):  # byte-level BPE finds masks itself
         return tokenize(tokenizer, texts)
-    parts = split_at(texts, [AddedToken(mask, lstrip=mask.startswith("<"))])
+    found = [AddedToken(mask, lstrip=mask.startswith("<"))]
+    parts = split_at(texts, found, nul=getattr(tokenizer, "nul", " "))
     return rows_between(
         tokenizer, parts, [mask], lambda texts: tokenize(tokenizer, texts)
     )

@@ -44,12 +44,12 @@ def clean_character(character: str, lowercase: bool) -> str:
         lowercase: bool. Whether to lower-case it and strip its accents.
 
     Returns:
-        str: a space for white space; an empty string for U+FFFD, and for control and
-        format characters.
+        str: a space for white space; an empty string for U+FFFD, and for control,
+        format characters, and those from U+E000 to U+F8FF for private use.
     """
     if character in "\t\n\r":
         return " "
-    if character == "\ufffd" or unicodedata.category(character) in ("Cc", "Cf"):
+    if character == "\ufffd" or _is_removed(character):
         return ""
     if character.isspace():
         return " "
@@ -57,6 +57,13 @@ def clean_character(character: str, lowercase: bool) -> str:
         return character
     decomposed = unicodedata.normalize("NFD", character.lower())
     return "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+
+
+def _is_removed(character):
+    # Signs of private fonts, as PDFs have them. Planes 15 and 16, with more of them,
+    # would make the normaliser's model five times as large.
+    private = "\ue000" <= character <= "\uf8ff"
+    return private or unicodedata.category(character) in ("Cc", "Cf")
 
 
 @functools.cache

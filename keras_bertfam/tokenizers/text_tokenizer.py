@@ -296,9 +296,8 @@ def split_at_tokens(tokenizer: Tokenizer, texts: TFTensor) -> TextParts | None:
     tokens = found_in_texts(tokenizer)
     if not tokens:
         return None
-    # RE2 takes a zero byte for the text's end.
-    texts = tf.strings.regex_replace(texts, r"\x00", getattr(tokenizer, "nul", " "))
-    return split_at(texts, tokens, getattr(tokenizer, "clean_texts", None))
+    clean, nul = getattr(tokenizer, "clean_texts", None), getattr(tokenizer, "nul", " ")
+    return split_at(texts, tokens, clean, nul)
 
 
 def rows_between(

@@ -45,6 +45,19 @@ def without_nul(texts: TFTensor) -> TFTensor:
     return tf.strings.regex_replace(texts, r"\x00", " ")
 
 
+def check_lines(tokens: Iterable[str]) -> None:
+    """Raise a `ValueError` for a token that a file of a token per line can't have."""
+    last = ""
+    for last in tokens:
+        if "\n" in last or last.endswith("\r"):
+            raise ValueError(
+                "`vocabulary` must have tokens without line ends, which its file has "
+                f"between tokens. Received: {last!r}."
+            )
+    if not last:
+        raise ValueError("`vocabulary` must not end with an empty token.")
+
+
 class MixedDocuments:
     """Base of documents that differ from pass to pass, see `layers.sample_corpora`."""
 

@@ -299,12 +299,12 @@ def train_byte_pair(
     special = [*first, *last]
     splitters = hugging_face.pre_tokenizers
     splitter: Any
-    limits: dict[str, Any] = {}
+    most_characters = None
     if cls is GemmaTokenizer:
         # A corpus without spaces, as a Chinese one, doesn't show their sign.
         alphabet, clean = [SPACE], one_line
         # Characters have half of the room: rare ones are written in bytes.
-        limits["limit_alphabet"] = max(1, (vocabulary_size - len(special)) // 2)
+        most_characters = max(1, (vocabulary_size - len(special)) // 2)
         splitter = splitters.Metaspace(prepend_scheme="never")
     elif word_end is None:
         alphabet = splitters.ByteLevel.alphabet()
@@ -324,15 +324,16 @@ def train_byte_pair(
         counts = recount(
             documents, lambda words: pieces_after_space(words, clean, splitter)
         )
-        if limits:
-            counts = without_rare_characters(counts, limits["limit_alphabet"], alphabet)
-    elif word_end is not None:
-        # `tokenizers` would number characters with `</w>` in a random order.
+    elif word_end is not None or most_characters:
+        # `tokenizers` would number characters with `</w>` in a random order, and choose
+        # at random among equally rare characters.
         texts = text_parts(read_texts(documents), clean)
         counts = collections.Counter(
             piece for text in texts for piece, _ in splitter.pre_tokenize_str(text)
         )
     if counts is not None:
+        if most_characters:
+            counts = without_rare_characters(counts, most_characters, alphabet)
         tokens, merges = learn_byte_pairs(
             counts, vocabulary_size, special, alphabet, word_end or ""
         )
@@ -345,7 +346,6 @@ def train_byte_pair(
             show_progress=False,
             special_tokens=special,
             initial_alphabet=alphabet,
-            **limits,
         )
         trained.train_from_iterator(text_parts(read_texts(documents), clean), trainer)
         model = json.loads(trained.to_str())["model"]

@@ -26,6 +26,7 @@ from keras_bertfam.tokenizers.steps import (
     split_by,
 )
 from keras_bertfam.tokenizers.text_tokenizer import TextTokenizer
+from keras_bertfam.tokenizers.texts import check_lines
 from keras_bertfam.types import Config, Path, TFRagged, TFTensor
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -109,6 +110,15 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
         pre_tokenizer: Iterable[Step] | None = None,
         **kwargs: Any,
     ) -> None:
+        if not kwargs.get("split", True):
+            given = {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer}
+            given["added_tokens"] = kwargs.get("added_tokens")
+            for name, value in given.items():
+                if value:
+                    raise ValueError(
+                        f"`{name}` must be left out with `split=False`, by which texts "
+                        f"are words. Received: {value!r}."
+                    )
         self.max_input_chars_per_word = max_input_chars_per_word
         self.normalizer = self.pre_tokenizer = None
         if normalizer is not None or pre_tokenizer is not None:
@@ -157,6 +167,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
             ) from error
         if vocabulary is None:
             return
+        check_lines(self.vocabulary)
         missing = [t for t in self.required_tokens if t not in self._token_to_id_map]
         if missing:
             raise ValueError(

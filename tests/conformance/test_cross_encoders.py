@@ -47,6 +47,20 @@ def test_scores_of_their_folder_and_of_ours(activation, tmp_path):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+def test_a_folder_that_names_no_activation(tmp_path):
+    """Then `sentence-transformers` takes the sigmoid, too."""
+    write(tmp_path, torch.nn.Sigmoid())
+    path = tmp_path / "base" / "config.json"
+    assert "activation" not in path.read_text()
+    theirs = library.CrossEncoder(str(path.parent), device="cpu", max_length=16)
+    expected = theirs.predict(list(zip(QUERIES, PASSAGES, strict=True)))
+    ours = tasks.CrossEncoder.from_preset(str(path.parent))
+    assert ours.activation == "sigmoid"
+    scores = ours.predict((QUERIES, PASSAGES), verbose=0)
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    assert tasks.TextRegressor.from_preset(str(path.parent)).activation is None
+
+
 class Scores:
     """What their losses ask of a model, which gives the scores that it is made with."""
 

@@ -82,3 +82,13 @@ def test_sentence_transformers_gives_our_scores(activation, tmp_path):
     np.testing.assert_allclose(ours.predict(pairs, verbose=0), expected, atol=1e-5)
     again = tasks.TextRegressor.from_preset(str(tmp_path))
     assert again.activation == activation
+
+
+@pytest.mark.any_backend
+def test_names_of_classes_that_are_equal(tmp_path):
+    names = {0: "O", 1: "B", 2: "B"}
+    theirs = make_theirs("BertForTokenClassification", num_labels=3, id2label=names)
+    theirs.save_pretrained(tmp_path)
+    with pytest.warns(UserWarning, match=r"aren't used, .* one of its own: \['O', 'B'"):
+        ours = tasks.TokenClassifier.from_preset(str(tmp_path))
+    assert ours.label_names is None and ours.num_classes == 3

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam import models
+from keras_bertfam import models, tasks
+from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.layers.attention.masks import (
     positions_without_padding,
     restarted_positions,
@@ -164,3 +165,19 @@ def test_sequences_of_a_packed_row_are_as_alone():
     )["sequence_output"]
     for half in np.split(ops.convert_to_numpy(packed), 2, 1):
         np.testing.assert_allclose(half[mask], ops.convert_to_numpy(alone)[mask], 1e-4)
+
+
+@pytest.mark.parametrize("family", ["Roberta", "XLMRoberta", "Camembert", "Longformer"])
+def test_a_tokenizer_whose_padding_shifts_positions(family, tmp_path):
+    sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 8}
+    sizes |= {"attention_window": 2} if family == "Longformer" else {}
+    backbone = getattr(models, f"{family}Backbone")(9, **sizes, max_sequence_length=16)
+    words = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", *"abcd"]
+    for tokens, fits in ((words, True), (words[1::-1] + words[2:], False)):
+        preprocessor = tasks.MaskedLMPreprocessor(BertTokenizer(tokens), 8)
+        model = tasks.MaskedLM(backbone, preprocessor)
+        if fits:
+            model.export_to_transformers(tmp_path / "out")
+            continue
+        with pytest.raises(ValueError, match="must have 1 as the id of padding.*=0"):
+            model.export_to_transformers(tmp_path / "none")

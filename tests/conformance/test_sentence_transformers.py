@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import pathlib
 import shutil
 
@@ -11,7 +12,7 @@ import tensorflow as tf
 
 from keras_bertfam import models, tasks
 from keras_bertfam.layers import BertTokenizer
-from keras_bertfam.presets import CheckpointError
+from keras_bertfam.presets import CheckpointError, names
 from keras_bertfam.presets.checkpoints import sentence_transformers
 from keras_bertfam.tokenizers import (
     train_byte_pair,
@@ -63,6 +64,16 @@ class OwnEmbedder(tasks.TextEmbedder):
 
 def vectors(model):
     return model.predict(TEXTS, batch_size=4, verbose=0)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", names.TRANSFORMER_FILES)
+def test_settings_under_each_of_their_names(name, base, tmp_path):
+    write(base, tmp_path)
+    os.rename(tmp_path / "sentence_bert_config.json", tmp_path / name)
+    theirs = library.SentenceTransformer(str(tmp_path), device="cpu")
+    ours = tasks.TextEmbedder.from_preset(str(tmp_path))
+    assert ours.preprocessor.sequence_length == theirs.max_seq_length == 7
 
 
 @pytest.mark.slow

@@ -344,3 +344,12 @@ def test_a_dtype_is_for_all_backbones_of_a_preset(make, dtype, tmp_path):
         found = {x.dtype_policy.name for x in layers_of(loaded) if x.weights}
         assert found - {"float32"} == {given} - {"float32"}
     assert exported._half_dtype(loaded) is None
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_errors_of_the_process_that_has_tensorflow():
+    with pytest.raises(OSError, match=r"No such file .*'nothing'"):
+        exported.run_with_tensorflow("import sys; open(sys.argv[1])", "nothing")
+    with pytest.raises(RuntimeError, match="KeyError: 'x'"):
+        exported.run_with_tensorflow("{}['x']")

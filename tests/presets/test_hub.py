@@ -291,6 +291,29 @@ def test_folders_of_sentence_transformers_come_with_their_modules(hub, tmp_path)
     assert "2_Dense/model.safetensors" in hub.asked
 
 
+def test_a_folder_whose_model_is_one_of_its_modules(hub, tmp_path):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(15))]
+    model = TextEmbedder(tiny(), TextEmbedderPreprocessor(BertTokenizer(words), 8))
+    model.export_to_sentence_transformers(tmp_path)
+    modules = json.loads((tmp_path / "modules.json").read_text())
+    here = [m["path"] for m in modules if m["path"]] + ["modules.json"]
+    here.append("config_sentence_transformers.json")
+    (tmp_path / "0_Transformer").mkdir()
+    here.append("0_Transformer")
+    for path in [p for p in tmp_path.iterdir() if p.name not in here]:
+        path.rename(tmp_path / "0_Transformer" / path.name)
+    modules[0]["path"] = "0_Transformer"
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    hub.folders["me/embedder"] = tmp_path
+    found = TextEmbedder.from_preset("hf://me/embedder")
+    again = TextEmbedder.from_preset(str(tmp_path))
+    for each in (found, again):
+        assert each.preprocessor.sequence_length == 8
+        np.testing.assert_allclose(
+            each.predict(["1 2"], verbose=0), model.predict(["1 2"], verbose=0), 1e-5
+        )
+
+
 def test_a_hub_gives_what_a_folder_has(hub, tmp_path):
     """Settings of writing and added tokens, for example."""
     pytest.importorskip("safetensors")

@@ -10,7 +10,13 @@ import tensorflow as tf
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
-from keras_bertfam.tokenizers import merging, train_byte_pair
+from keras_bertfam.tokenizers import (
+    GPTTokenizer,
+    ModernBertTokenizer,
+    RobertaTokenizer,
+    merging,
+    train_byte_pair,
+)
 from keras_bertfam.tokenizers.byte_level import words_of
 from keras_bertfam.tokenizers.offsets import tokenize_with_offsets
 from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer, tokenize
@@ -108,6 +114,54 @@ def test_ids_are_those_of_tokenizers(family, seed):
     texts = [text for text in texts if "<mask>" not in text]  # takes the space before
     read = tokenizer.detokenize(tokenize(tokenizer, tf.constant(texts)))
     assert [*read] == texts
+
+
+def test_tokens_that_are_written_as_they_are():
+    documents = tf.data.Dataset.from_tensor_slices(["a bat", "a cat sat"] * 2)
+    learned = train_byte_pair(documents, 300, family="modernbert")
+    vocabulary = dict(learned.vocabulary)
+    for token in ("  ", "   ", "é日", " of"):
+        vocabulary[token] = len(vocabulary)
+    added = [{"content": "é日"}, {"content": " of"}, {"content": "<new>"}]
+    tokenizer = ModernBertTokenizer(vocabulary, learned.merges, added_tokens=added)
+    text = "a:\n   the  cat é日 of ñ<new>b"
+    ids = tokenizer([text])
+    assert {vocabulary["é日"], vocabulary["   "], len(vocabulary)} <= {
+        *ids.to_list()[0]
+    }
+    assert tokenizer.detokenize(ids).numpy()[0].decode() == text
+    assert tokenizer.detokenize(ids[0]).numpy().decode() == text
+    known = ModernBertTokenizer(vocabulary, learned.merges)
+    assert known.detokenize(ids[:, :-2]) == [text.removesuffix("<new>b")]
+
+
+def test_what_no_vocabulary_has():
+    documents = tf.data.Dataset.from_tensor_slices(["a bat", "a cat sat"])
+    learned = train_byte_pair(documents, 300)
+    vocabulary, merges = learned.vocabulary, learned.merges
+    size = len(vocabulary)
+    for ids in ({**vocabulary, "zzz": size + 5}, {**vocabulary, "zzz": 5}):
+        with pytest.raises(ValueError, match=r"`vocabulary` must have the ids 0, 1, "):
+            RobertaTokenizer(ids, merges)
+    step = {"type": "ByteLevel", "add_prefix_space": True, "use_regex": True}
+    with pytest.raises(ValueError, match="`add_prefix_space` must be True, as in `pre"):
+        RobertaTokenizer(
+            vocabulary, merges, pre_tokenizer=[step], add_prefix_space=False
+        )
+    spaced = RobertaTokenizer(vocabulary, merges, pre_tokenizer=[step])
+    plain = RobertaTokenizer(vocabulary, merges, add_prefix_space=True)
+    assert spaced(["a cat"]).to_list() == plain(["a cat"]).to_list()
+    assert spaced.add_prefix_space
+    with pytest.raises(ValueError, match="must be `False` for a GPTTokenizer"):
+        GPTTokenizer(add_prefix_space=True)
+
+
+def test_paths_of_files(tmp_path):
+    documents = tf.data.Dataset.from_tensor_slices(["a bat", "a cat sat"])
+    learned = train_byte_pair(documents, 300)
+    learned.save_assets(tmp_path)
+    read = RobertaTokenizer(tmp_path / "vocabulary.json", tmp_path / "merges.txt")
+    assert read(["a cat"]).to_list() == learned(["a cat"]).to_list()
 
 
 @pytest.mark.slow

@@ -14,6 +14,8 @@ from keras_bertfam.tokenizers import (
     RobertaTokenizer,
     merging,
     train_byte_pair,
+    train_sentence_piece,
+    train_word_piece,
 )
 from keras_bertfam.tokenizers.gemma import BYTES
 from keras_bertfam.tokenizers.pipeline_ops import (
@@ -157,11 +159,34 @@ def test_masks_in_texts():
 
 
 @pytest.mark.slow
-def test_text_goes_on_after_a_zero_byte():
-    tokenizer = as_graph_layer(byte_pair_tokenizer())
-    encode = tf.function(lambda texts: tokenize(tokenizer, texts))
-    ids = encode(tf.constant(["at\0at", "at at"])).to_list()
-    assert ids[0] == ids[1] and len(ids[0]) == 3
+@pytest.mark.parametrize(
+    "kind", ["keras_hub", "bert", "mpnet", "albert", "xlnet", "t5", *BYTE_PAIR]
+)
+def test_text_goes_on_after_a_zero_byte(kind):
+    documents = tf.data.Dataset.from_tensor_slices(["at at mat", "at a cat"] * 9)
+    if kind == "keras_hub":
+        tokenizer = as_graph_layer(byte_pair_tokenizer())
+    elif kind in ("bert", "mpnet"):
+        tokenizer = train_word_piece(documents, 24, family=kind)
+    elif kind in BYTE_PAIR:
+        tokenizer = train_byte_pair(documents, 270, family=kind)
+    else:
+        tokenizer = train_sentence_piece(documents, 24, family=kind)
+    # BERT's clean-up leaves it out.
+    gap = "" if kind in ("bert", "mpnet") else " "
+    mask = getattr(tokenizer, "mask_token", None) or "at"
+    for method in (tokenize, tokenize_with_masks):
+        encode = tf.function(lambda texts, method=method: method(tokenizer, texts))
+        texts = [f"at {mask} m\0at at", f"at {mask} m{gap}at at"]
+        ids = encode(tf.constant(texts)).to_list()
+        assert ids[0] == ids[1] and len(ids[0]) >= 4
+
+
+def test_a_tokenizer_that_pads_its_rows():
+    tokenizer = BertTokenizer([*SPECIALS, "a"], sequence_length=6)
+    assert tokenizer(["a"]).shape == (1, 6)
+    with pytest.raises(ValueError, match=r"`sequence_length=None`: .* Received: 6."):
+        tokenize(tokenizer, tf.constant(["a"]))
 
 
 @pytest.mark.slow
@@ -182,11 +207,12 @@ def test_eager_calls_run_the_graph_that_was_traced_once(monkeypatch):
         assert keras.ops.convert_to_numpy(tokenizer(text)).tolist() == row
     assert len(loops) == 2  # one by `ids`
     assert tokenizer([["at"]]).to_list() == [[[10]]]
+    size = tokenizer.vocabulary_size()
     tokenizer.set_vocabulary_and_merges(
-        {token: 30 - number for token, number in tokenizer.vocabulary.items()},
+        {t: size - 1 - number for t, number in tokenizer.vocabulary.items()},
         tokenizer.merges,
     )
-    assert (expected[0][0], tokenizer(["at"]).to_list()) == (10, [[20]])
+    assert (expected[0][0], tokenizer(["at"]).to_list()) == (10, [[size - 11]])
 
 
 @pytest.mark.parametrize("family", BYTE_PAIR)

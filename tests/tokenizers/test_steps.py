@@ -14,11 +14,17 @@ from keras_bertfam.tokenizers.word_piece import (
 
 
 def cleaned(character, lowercase):
-    """BERT's `_clean_text`, lower-casing and `_run_strip_accents`, one by one."""
-    category = unicodedata.category(character)
+    """BERT's `_clean_text`, lower-casing and `_run_strip_accents`, one by one.
+
+    Private-use characters go as in `transformers`; the original code keeps them.
+    """
+    category, private = (
+        unicodedata.category(character),
+        "\ue000" <= character <= "\uf8ff",
+    )
     if character in " \t\n\r" or category in ("Zs", "Zl", "Zp"):
         return " "
-    if character in "\0\ufffd" or category in ("Cc", "Cf"):
+    if character in "\0\ufffd" or category in ("Cc", "Cf") or private:
         return ""
     if lowercase:
         parts = unicodedata.normalize("NFD", character.lower())

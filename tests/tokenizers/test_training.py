@@ -44,7 +44,7 @@ JAPANESE_AND_CHINESE = [
 ]
 TEXTS = [*LATIN, *GREEK_AND_CYRILLIC, *JAPANESE_AND_CHINESE]
 KINDS = {
-    "word piece": lambda data, size=200: train_word_piece(data, size),
+    "word piece": lambda data, size=220: train_word_piece(data, size),
     "byte pair": lambda data, size=400: train_byte_pair(data, size),
     "unigram": lambda data, size=200: train_sentence_piece(data, size),
     "pieces by bpe": lambda data, size=200: train_sentence_piece(

@@ -5,7 +5,9 @@ import keras
 import pytest
 import tensorflow as tf
 
+from keras_bertfam.tokenizers import ElmoTokenizer
 from keras_bertfam.tokenizers.pipeline_ops import word_start_table
+from keras_bertfam.tokenizers.texts import check_lines
 from keras_bertfam.tokenizers.word_piece import BertTokenizer
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cafe", "##s", "a", "!"]
@@ -65,6 +67,32 @@ def test_fixed_length_and_strings():
     assert list(BertTokenizer(VOCABULARY, dtype="string")("cafes").numpy()) == [
         b"cafe", b"##s",
     ]  # fmt: skip
+
+
+def test_what_no_file_could_hold():
+    for token in ("x\ny", "x\r"):
+        with pytest.raises(ValueError, match="`vocabulary` must have tokens without"):
+            BertTokenizer([*VOCABULARY[:5], token, "z"])
+    with pytest.raises(ValueError, match="`vocabulary` must not end with an empty"):
+        check_lines(["a", ""])
+    with pytest.raises(ValueError, match="`vocabulary` must have tokens without"):
+        ElmoTokenizer(["<S>", "</S>", "<UNK>", "x\r"])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"added_tokens": ["<e>"]}, {"normalizer": [{"type": "NFC"}]}],
+    ids=lambda given: [*given][0],
+)
+def test_what_is_done_to_texts_but_not_to_words(given):
+    with pytest.raises(ValueError, match=f"`{[*given][0]}` must be left out with `spl"):
+        BertTokenizer([*VOCABULARY[:5], "a"], split=False, **given)
+
+
+def test_private_characters_are_left_out():
+    tokens = [*VOCABULARY[:5], "ab"]
+    tokenizer = BertTokenizer(tokens, lowercase=True)
+    assert tokenizer("a\ue000b\uf8ff").numpy().tolist() == [len(tokens) - 1]
 
 
 def test_round_trips(tmp_path):

@@ -14,7 +14,12 @@ from keras_bertfam.analysis import plots
 from keras_bertfam.cli.demo import write_documentation
 from keras_bertfam.cli.inputs import check_files
 from keras_bertfam.cli.reproduce.measures import MEASURES, Measure, Trained, measure
-from keras_bertfam.cli.reproduce.paper_tables import PaperTable, Row, read_table
+from keras_bertfam.cli.reproduce.paper_tables import (
+    PaperTable,
+    Row,
+    check_changes,
+    read_table,
+)
 from keras_bertfam.cli.reproduce.studies import Request, Study
 from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.types import Config
@@ -68,6 +73,11 @@ class Compute(Study):
                 f"Python's docstrings. Received: {[*request.held_out]}."
             )
         check_files("data", request.data)
+        check_changes(request.changes)
+        per_point = f"`scale`, as each run has {POINTS} points"
+        check_changes(
+            request.changes, dict.fromkeys(("epochs", "checkpoints"), per_point)
+        )
         for row in self._table.rows:
             self.run(row, 0)
 

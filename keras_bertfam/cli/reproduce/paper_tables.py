@@ -163,6 +163,30 @@ def read_table(name: Path) -> PaperTable:
     return table
 
 
+# Settings that `reproduce` sets itself, and its own options in their place.
+_OF_TABLES = {
+    "files": "`data`",
+    "output": "`output`",
+    "resume": "nothing: a study always goes on",
+    "seed": "`seeds`",
+}
+
+
+def check_changes(changes: Config, own: Mapping[str, str] = _OF_TABLES) -> None:
+    """Raise a `ValueError` for settings that a study of runs sets itself.
+
+    Args:
+        changes: dict of settings of all runs.
+        own: the study's settings, and what takes their place.
+    """
+    for name, instead in own.items():
+        if name in changes:
+            raise ValueError(
+                f"`set` must not name {name!r}, in whose place there is {instead}. "
+                f"Received: {changes[name]!r}."
+            )
+
+
 def check_request(
     table: Path,
     rows: Sequence[str] = (),
@@ -208,6 +232,7 @@ def check_request(
     check_files("held_out", held_out)
     chosen = [row for row in known.rows if row in rows or not rows]
     changes = changes or {}
+    check_changes(changes)
     if known.teacher is not None:
         known.run(None, scale, changes)
         changes = {**changes, "teacher": "the teacher's preset"}

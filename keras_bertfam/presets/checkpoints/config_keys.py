@@ -42,10 +42,9 @@ MEANINGLESS = {
         layerdrop pooler_dropout""",
     "said by shapes, or by other keys": """
         num_hidden_layers d_head dim_head n_ctx n_token n_positions n_special
-        dense_act_fn is_gated_act add_bias_logits num_labels _num_labels
+        add_bias_logits num_labels _num_labels
         extra_pos_embeddings max_position_embeddings hidden_size num_attention_heads
-        intermediate_size task_type_vocab_size untie_r global_attn_every_n_layers
-        sliding_window""",
+        intermediate_size task_type_vocab_size untie_r global_attn_every_n_layers""",
     "of parts that no model here has": """
         asm_cutoffs asm_div_value
         directionality down_scale_factor gap_size layers_to_keep net_structure_type
@@ -60,8 +59,9 @@ MEANINGLESS = {
 _READ = """
     architectures model_type id2label label2id problem_type pruned_heads
     tie_word_embeddings sentence_transformers sbert_ce_default_activation_function
-    layer_types local_attention rope_parameters rope_scaling global_rope_theta
-    local_rope_theta relative_attention max_relative_positions position_biased_input
+    layer_types local_attention sliding_window dense_act_fn is_gated_act
+    rope_parameters rope_scaling global_rope_theta local_rope_theta
+    relative_attention max_relative_positions position_biased_input
     pos_att_type position_buckets norm_rel_ebd share_att_key conv_act conv_groups
     embedding_size type_vocab_size n_words gelu_activation n_langs
     use_lang_emb""".split()

@@ -78,9 +78,10 @@ def file_in(folder: Path, name: Any) -> pathlib.Path:
     path = folder / name
     with errors_of(path, ValueError, RuntimeError):
         target, inside = path.resolve(), folder.resolve()
-        stores = [inside]
-        if inside.parent.name == "snapshots":
-            stores.append(inside.parent.parent / "blobs")
+        # The folder is a snapshot of a cache, or one in it, such as `1_Pooling`.
+        caches = (inside.parent, inside.parent.parent)
+        stores = [f.parent / "blobs" for f in caches if f.name == "snapshots"]
+        stores.append(inside)
         if not any(target.is_relative_to(store) for store in stores):
             raise CheckpointError(f"{str(path)!r} is a link to another folder.")
         if not target.is_file():

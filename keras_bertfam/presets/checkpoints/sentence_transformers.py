@@ -18,10 +18,11 @@ from keras_bertfam.presets.checkpoints.source import (
 from keras_bertfam.presets.converting import configs, exporting
 from keras_bertfam.presets.families.parts.weight_maps import dense
 from keras_bertfam.presets.folders import write_aside
+from keras_bertfam.presets.names import TRANSFORMER_FILES
 from keras_bertfam.types import Model, Path
 
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
-_TRANSFORMER = "sentence_bert_config.json"
+_TRANSFORMER = TRANSFORMER_FILES[0]
 _LONGEST = 2**31 - 1
 # Module names of classes. All versions of the library that have a class know its name.
 _TYPES = "sentence_transformers.models"
@@ -481,7 +482,8 @@ def _projection(folder, ports):
 
 
 def _transformer_settings(folder):
-    file = _file(folder, _TRANSFORMER)
+    files = (_file(folder, name) for name in TRANSFORMER_FILES)
+    file = next(filter(None, files), None)
     found = {} if file is None else _accounted(file, _TRANSFORMER)
     for key in ("max_seq_length", "document_length", "query_length"):
         length = found.get(key)

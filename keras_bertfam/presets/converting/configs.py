@@ -110,7 +110,7 @@ def to_ours(source: CheckpointSource) -> dict[str, Any]:
         arguments |= _FEED_FORWARDS[arguments.pop("feed_forward")]
     if arguments.get("intermediate_dim", 0) is None:
         arguments["intermediate_dim"] = 4 * arguments["hidden_dim"]
-    if _counts_offset(table):
+    if counts_offset(table):
         arguments["max_sequence_length"] -= arguments["position_offset"]
         if arguments["max_sequence_length"] < 1:
             raise _unfit(
@@ -151,7 +151,7 @@ def _entries(table):
     return (*table.config, tied) if table.output else table.config
 
 
-def _counts_offset(table):
+def counts_offset(table):
     """Tell whether a config counts rows before the first position, like RoBERTa's."""
     return any(ours == "position_offset" for ours, _, _ in table.config)
 
@@ -275,7 +275,7 @@ def to_theirs(family: str, backbone: Model) -> dict[str, Any]:
             theirs[key] = _feed_forward(arguments)
         else:
             theirs[key] = _reader(ours, key)[1](arguments[ours])
-    if _counts_offset(table):
+    if counts_offset(table):
         if not arguments["position_offset"]:
             raise ValueError(
                 "`position_offset` must be at least 1 for a model of `transformers` "

@@ -21,9 +21,10 @@ from keras_bertfam.presets.converting.heads import (
     LANGUAGE_MODELS,
     class_names,
     counterpart,
+    given_names,
     is_other_head,
 )
-from keras_bertfam.presets.converting.report import ConversionReport
+from keras_bertfam.presets.converting.report import ConversionReport, warn
 from keras_bertfam.presets.converting.weight_checks import (
     check_activation,
     check_copies,
@@ -249,6 +250,11 @@ def _head_arguments(cls, source, report, kwargs):
         names = class_names(source, ours)
         if names and not {"num_classes", "label_names"} & kwargs.keys():
             named = None not in names
+            if not named and (unusable := given_names(source)):
+                warn(
+                    f"The names of classes in {os.fspath(source.path)!r} aren't used, "
+                    f"as each class must have one of its own: {unusable[:9]}."
+                )
             arguments |= (
                 {"label_names": names} if named else {"num_classes": len(names)}
             )

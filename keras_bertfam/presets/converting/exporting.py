@@ -98,7 +98,7 @@ def export_to_transformers(
         if tokenizer is not None:
             longest = getattr(backbone, "max_sequence_length", None)
             ids = tokenizer_files.export_tokenizer(tokenizer, folder, longest)
-            _check_padding(table, tokenizer, ids)
+            _check_padding(table, config, tokenizer, ids)
             # The tokenizer's ids fill the keys that the model leaves open.
             config = {
                 **config,
@@ -239,14 +239,21 @@ def model_tensors(
     return tensors
 
 
-def _check_padding(table, tokenizer, ids):
-    """Raise an error for an id of padding that would shift MPNet's positions."""
+def _check_padding(table, config, tokenizer, ids):
+    """Raise an error for an id of padding that would shift positions.
+
+    Where positions don't begin at 0, `transformers` counts the tokens that aren't
+    padding, from the id of padding on.
+    """
     # MPNet of `transformers` has the id in its code, and doesn't read the config.
-    if table.title == "MPNet" and ids.get("pad_token_id") != 1:
+    needed = 1 if table.title == "MPNet" else config.get("pad_token_id")
+    counted = configs.counts_offset(table) or table.title == "MPNet"
+    if counted and ids.get("pad_token_id") != needed:
         raise ValueError(
-            "`tokenizer` must have 1 as the id of padding, from which MPNet of "
-            f"`transformers` counts positions. Received: a "
-            f"{type(tokenizer).__name__} with pad_token_id={ids.get('pad_token_id')}."
+            f"`tokenizer` must have {needed} as the id of padding, from which "
+            f"{table.title} of `transformers` counts positions (`position_offset` less "
+            f"1). Received: a {type(tokenizer).__name__} with "
+            f"pad_token_id={ids.get('pad_token_id')}."
         )
 
 

@@ -338,6 +338,13 @@ def class_names(source: CheckpointSource, ours: Counterpart) -> list[str | None]
     return found if len(given) == count else [None] * count
 
 
+def given_names(source: CheckpointSource) -> list[Any]:
+    """List the names of classes that somebody gave, whether or not they are usable."""
+    labels = source.config.get("id2label")
+    labels = labels if isinstance(labels, dict) else {}
+    return [name for index, name in labels.items() if name != f"LABEL_{index}"]
+
+
 def class_config(task: Model) -> dict[str, Any]:
     """Make the keys of a config of `transformers` on a task's classes."""
     names = task.label_names or [f"LABEL_{i}" for i in range(task.num_classes)]

@@ -20,6 +20,7 @@ from keras_bertfam.presets.families.parts.transformers_weights import (
     embedding_weights,
     label_heads,
     masked_lm_head,
+    with_defaults,
 )
 from keras_bertfam.presets.families.parts.weight_maps import dense
 
@@ -100,7 +101,9 @@ ALBERT = BERT.derived(
         title="Albert",
         prefix="albert",
         config=(
-            *BERT_CONFIG,
+            *with_defaults(
+                BERT_CONFIG, activation="gelu_new", dropout=0.0, attention_dropout=0.0
+            ),
             ("embedding_dim", "embedding_size", 128),
             ("num_groups", "num_hidden_groups", 1),
         ),

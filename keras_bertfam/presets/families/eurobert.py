@@ -35,7 +35,7 @@ def with_one_base(config: dict[str, Any]) -> dict[str, Any]:
         ValueError: for positions, pooling or dropout that no model here has.
     """
     given = config.get("rope_parameters") or {}
-    form = given.get("rope_type", "default")
+    form = given.get("rope_type", given.get("type", "default"))
     base = given.get("rope_theta", config.get("rope_theta", 10_000.0))
     if form != "default" or config.get("rope_scaling") is not None:
         raise ValueError(

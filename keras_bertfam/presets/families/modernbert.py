@@ -63,6 +63,15 @@ def with_values_by_layer(config: dict[str, Any], less: int = 0) -> dict[str, Any
             f"Received: {window!r}."
         )
     near = (window // 2 - less) * 2
+    # `transformers` takes it in the place of `local_attention`, and writes both.
+    each_side = config.get("sliding_window")
+    if each_side is not None:
+        if type(each_side) is not int or each_side < 1 + less:
+            raise ValueError(
+                f"Expected 'sliding_window' to be an int of at least {1 + less}. "
+                f"Received: {each_side!r}."
+            )
+        near = (each_side - less) * 2
     windows = [near if kind == _SLIDING else 0 for kind in types]
     bases = _bases(config)
     return {
@@ -78,7 +87,7 @@ def _bases(config):
     bases = {}
     for kind, name in old.items():
         rope = given.get(kind) or {}
-        form = rope.get("rope_type", "default")
+        form = rope.get("rope_type", rope.get("type", "default"))
         base = rope.get("rope_theta", config.get(name) or _BASES[kind])
         number = isinstance(base, int | float) and not isinstance(base, bool)
         if form != "default" or config.get("rope_scaling") is not None:

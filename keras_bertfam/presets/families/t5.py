@@ -72,11 +72,30 @@ def _with_scale(config):
     scaled before the logits. Later configs of T5 1.1 say that its two tables are tied,
     though they aren't; then the tensors decide.
     """
+    _check_feed_forward(config)
     scaled = config.get("scale_decoder_outputs")
     if scaled is None:
         scaled = config.get("tie_word_embeddings") is not False
     tied = config.get("tie_word_embeddings", True) if scaled else False
     return {**config, "scale_decoder_outputs": scaled, "tie_word_embeddings": tied}
+
+
+def _check_feed_forward(config):
+    """Raise a `ValueError` for keys that contradict `feed_forward_proj`.
+
+    `transformers` writes them as well, and takes them in its place.
+    """
+    said = config.get("feed_forward_proj", "relu")
+    gated, _, activation = str(said).rpartition("-")
+    if said == "gated-gelu":
+        activation = "gelu_new"
+    expected = {"is_gated_act": gated == "gated", "dense_act_fn": activation}
+    for key, value in expected.items():
+        if config.get(key, value) != value:
+            raise ValueError(
+                f"Expected {key!r} to be {value!r}, as 'feed_forward_proj' says. "
+                f"Received: {config[key]!r}."
+            )
 
 
 def _without_scale(config):

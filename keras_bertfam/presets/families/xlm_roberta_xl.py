@@ -8,6 +8,7 @@ from keras_bertfam.presets.families.parts.transformers_weights import (
     POOLER,
     block_weights,
     embedding_weights,
+    with_defaults,
 )
 from keras_bertfam.presets.families.parts.weight_maps import norm
 from keras_bertfam.presets.families.xlm_roberta import XLM_ROBERTA
@@ -40,6 +41,12 @@ XLM_ROBERTA_XL = XLM_ROBERTA.derived(
     transformers=dataclasses.replace(
         _THEIRS,
         title="XLMRobertaXL",
+        config=with_defaults(
+            _THEIRS.config,
+            max_sequence_length=514,
+            num_segments=1,
+            layer_norm_epsilon=1e-5,
+        ),
         weights=(
             *embedding_weights(normalised=False),
             *block_weights(

@@ -49,6 +49,10 @@ def tokenizer_json(
     added.sort(key=lambda token: token["id"])
     listed = {token["content"] for token in added}
     if is_pairs:
+        pairs = [merge.split(" ") for merge in tokenizer.merges]
+        outside = listed - {
+            symbol for pair in pairs for symbol in (*pair, "".join(pair))
+        }
         model = {
             "type": "BPE",
             "dropout": None,
@@ -57,7 +61,8 @@ def tokenizer_json(
             "end_of_word_suffix": None,
             "fuse_unk": False,
             "byte_fallback": False,
-            "vocab": {k: n for k, n in vocabulary.items() if k not in listed},
+            # Added tokens that merges make, or use, are the model's as well.
+            "vocab": {k: n for k, n in vocabulary.items() if k not in outside},
             "merges": list(tokenizer.merges),
         }
         if getattr(tokenizer, "ignore_merges", False):

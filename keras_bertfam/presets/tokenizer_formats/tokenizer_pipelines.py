@@ -285,8 +285,17 @@ def piece_arguments(content: Content, where: Path) -> Content:
         fits = step["type"] == "WhitespaceSplit" and not keys
         if step["type"] == "Metaspace":
             fits = all(value in _METASPACE.get(key, ()) for key, value in keys.items())
+            tokens = content.get("added_tokens") or ()
+            found = [token["content"] for token in tokens if not token["special"]]
+            if keys.get("prepend_scheme") == "first" and found:
+                # The text after such a token would begin without a space.
+                _refuse(
+                    where, "prepend_scheme", "first", f"'always', with {found[0]!r}"
+                )
         if not fits:
             _refuse(where, "pre_tokenizer", step, "Metaspace with ▁ before each word")
+    if not _joins_spaces(content):
+        _refuse(where, "normalizer", normalizer, "a step that joins runs of spaces")
     done = {step["type"] for step in normalizer}
     if ("NFKD" in done) != ("StripAccents" in done):
         _refuse(where, "normalizer", sorted(done), "NFKD and StripAccents, or neither")
@@ -386,4 +395,14 @@ def _refuse(where, name, value, expected):
     raise CheckpointError(
         f"The {name} in {os.fspath(where)!r} must be {expected}, since tokenizers here "
         f"do nothing else. Received: {value!r}."
+    )
+
+
+def _joins_spaces(content):
+    """Tell whether runs of spaces become one before the text is split."""
+    steps = [*steps_of(content, "normalizer"), *steps_of(content, "pre_tokenizer")]
+    return any(
+        step["type"] == "WhitespaceSplit"
+        or (step["type"] == "Replace" and step["pattern"] == {"Regex": " {2,}"})
+        for step in steps
     )

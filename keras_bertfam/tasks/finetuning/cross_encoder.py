@@ -19,7 +19,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import (
 )
 from keras_bertfam.tasks.finetuning.ranking_losses import PointwiseOrListwise
 from keras_bertfam.tasks.finetuning.summary_task import SummaryTask
-from keras_bertfam.tasks.finetuning.text_classifier import SCORE
+from keras_bertfam.tasks.finetuning.text_classifier import SCORE, named_activation
 from keras_bertfam.tasks.gradient_cache import check_rows, in_chunks
 from keras_bertfam.tasks.ranking import rank_passages
 from keras_bertfam.tasks.summary import flat_rows
@@ -86,7 +86,8 @@ class CrossEncoder(SummaryTask):
     preprocessor_cls = CrossEncoderPreprocessor
     pipeline = "text-ranking"
     text_columns = ("query", "passage")
-    counterpart = dataclasses.replace(SCORE, asked_for=True)
+    # Without an activation in the config it is the default, as elsewhere.
+    counterpart = dataclasses.replace(SCORE, asked_for=True, arguments=named_activation)
     serving_signatures = score_signatures
     fixed_arguments = ("head_style", "dropout")
     label_kind = "number"

@@ -1,6 +1,6 @@
 """Predict a class or a number for texts and pairs of texts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -57,12 +57,19 @@ _ACTIVATIONS = {
 
 
 def _activation(config):
-    """Read the activation of a cross-encoder's scores."""
+    """Read the activation of a regressor's scores: none, if the config names none."""
+    return {"activation": None} | named_activation(config)
+
+
+def named_activation(config: Mapping[str, Any]) -> Config:
+    """Read the activation of a cross-encoder's scores, if the config names one."""
     now = config.get(_CROSS_ENCODER)
     named = now.get("activation_fn") if isinstance(now, dict) else None
     named = named or config.get(_OLD_CROSS_ENCODER)
+    if named is None:
+        return {}
     known = {theirs.rpartition(".")[2]: ours for ours, theirs in _ACTIVATIONS.items()}
-    kind = "Identity" if named is None else str(named).rpartition(".")[2]
+    kind = str(named).rpartition(".")[2]
     if kind not in known:
         raise CheckpointError(
             "The activation of a cross-encoder must be one of "
@@ -356,9 +363,8 @@ class TextRegressor(SummaryTask):
     lists for pairs. `compile()` without arguments sets up BERT's fine-tuning with the
     mean squared error.
 
-    `from_preset()` loads cross-encoders of `sentence-transformers`: `activation` is
-    that of their config, or `"sigmoid"`, that library's default, if the config has
-    none.
+    `from_preset()` loads cross-encoders of `sentence-transformers`, too: `activation`
+    is that of their config, and `None` if the config has none.
 
     Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section
     4.1.

@@ -38,9 +38,11 @@ def test_links_within_a_cache_of_the_hub(whole, tmp_path):
     blobs = pathlib.Path(write(tmp_path / "blobs", whole))
     folder = tmp_path / "snapshots" / "1"
     folder.mkdir(parents=True)
-    for name in whole:
-        (folder / name).symlink_to(blobs / name)
-    load(folder)
+    for place in (folder, folder / "1_Part"):
+        place.mkdir(exist_ok=True)
+        for name in whole:
+            (place / name).symlink_to(blobs / name)
+        load(place)
 
 
 def test_an_index_that_lies(whole, tmp_path):

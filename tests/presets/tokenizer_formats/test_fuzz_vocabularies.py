@@ -44,7 +44,13 @@ FAST = {
             "unk_id": 0,
             "vocab": [*UNIGRAM, ["<mask>", 0.0], *([word, -1.0] for word in MORE)],
         },
-        "normalizer": {"type": "Precompiled", "precompiled_charsmap": ""},
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [
+                {"type": "Precompiled", "precompiled_charsmap": ""},
+                {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+            ],
+        },
         "added_tokens": [*SPECIAL, {"content": "<mask>", "special": True}],
     },
 }

@@ -8,12 +8,13 @@ import unicodedata
 import pytest
 import sentencepiece
 import tensorflow as tf
+import tokenizers as hugging_face
 
 from keras_bertfam import tokenizers
 from keras_bertfam.presets.tokenizer_formats import charsmap, piece_pipelines
 from keras_bertfam.presets.tokenizer_formats.tokenizer_files import export_tokenizer
 from keras_bertfam.presets.tokenizer_presets import load_given_tokenizer
-from keras_bertfam.tokenizers import train_sentence_piece
+from keras_bertfam.tokenizers import train_byte_pair, train_sentence_piece
 from keras_bertfam.tokenizers.pipeline_ops import tokenize
 from keras_bertfam.tokenizers.text_tokenizer import add_tokens
 
@@ -199,6 +200,17 @@ def test_added_tokens(tmp_path):
     tokenizer = add_tokens(tokenizer, [token])
     with pytest.warns(UserWarning, match="looked for after a clean-up"):
         export_tokenizer(tokenizer, tmp_path)
+
+
+def test_an_added_token_that_merges_make_as_well(tmp_path):
+    documents = tf.data.Dataset.from_tensor_slices(["a bat", "a cat sat"] * 2)
+    learned = train_byte_pair(documents, 300, family="modernbert")
+    tokenizer = add_tokens(learned, ["at", "é日", "b"])
+    export_tokenizer(tokenizer, tmp_path)
+    theirs = hugging_face.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    text = "a cat bat é日 sat"
+    found = theirs.encode(text, add_special_tokens=False).ids
+    assert found == tokenizer([text]).to_list()[0]
 
 
 def test_damaged_tables():

@@ -364,6 +364,33 @@ def test_a_pipeline_beside_a_vocabulary(family, own, tmp_path):
     assert ids(alone, texts) == ids(ours, texts)
 
 
+@pytest.mark.parametrize("scheme", ["always", "first"])
+def test_spaces_of_unigrams(scheme, tmp_path):
+    """With tokens within texts, "first" would begin the text after them otherwise."""
+    pieces = ["<pad>", "</s>", "<unk>", "▁", "a", "b", "▁a", "▁b"]
+    pieces += [f"<extra_id_{number}>" for number in range(100)]
+    scores = [(piece, -float(number)) for number, piece in enumerate(pieces)]
+    theirs = tokenizers.Tokenizer(tokenizers.models.Unigram(scores, unk_id=2))
+    theirs.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    theirs.add_special_tokens(["<pad>", "</s>", "<unk>"])
+    path = tmp_path / "tokenizer.json"
+    theirs.save(str(path))
+    with pytest.raises(ValueError, match="a step that joins runs of spaces"):
+        load_given_tokenizer(path, "t5")
+    theirs.normalizer = normalizers.Replace(tokenizers.Regex(" {2,}"), " ")
+    theirs.save(str(path))
+    texts = ["a b", "a  b", "b   a b"]
+    assert ids(load_given_tokenizer(path, "t5"), texts) == their_ids(theirs, texts)
+    theirs.add_tokens(["<e>"])
+    theirs.save(str(path))
+    if scheme == "first":
+        with pytest.raises(ValueError, match="prepend_scheme.*'always', with '<e>'"):
+            load_given_tokenizer(path, "t5")
+        return
+    texts = ["a<e>b", "a<e> b  a"]
+    assert ids(load_given_tokenizer(path, "t5"), texts) == their_ids(theirs, texts)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

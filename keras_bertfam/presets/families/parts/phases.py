@@ -1,6 +1,5 @@
 """The phases of a run of pre-training, as plain data that needs no framework."""
 
-import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -112,10 +111,4 @@ class Phase:
                 raise ValueError(
                     f"A setting of `phases` must be one of {known}. Received: {name!r}."
                 )
-        floats = ("mix_exponent", "learning_rate", "warmup_steps")
-        settings = dict(settings)
-        for name in floats:  # YAML reads 1e-4 as a string
-            if isinstance(settings.get(name), str):
-                with contextlib.suppress(ValueError):
-                    settings[name] = float(settings[name])
         return cls(**settings)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from keras_bertfam.presets.families.parts.weight_maps import (
     KERNEL,
@@ -14,6 +14,8 @@ from keras_bertfam.presets.families.parts.weight_maps import (
 
 # Stands for a key that a config must have.
 REQUIRED = object()
+# Arguments, keys of a config, and what stands for keys that it lacks.
+ConfigEntries: TypeAlias = tuple[tuple[str, str, Any], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +84,7 @@ class TransformersTable:
 
     title: str
     prefix: str
-    config: tuple[tuple[str, str, Any], ...]
+    config: ConfigEntries
     weights: tuple[WeightMap, ...]
     heads: Mapping[str, tuple[WeightMap, ...]]
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -1,8 +1,9 @@
 """Weight maps and arguments for the tables of BERT-like families."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from keras_bertfam.presets.families.parts.tables import REQUIRED
+from keras_bertfam.presets.families.parts.tables import REQUIRED, ConfigEntries
 from keras_bertfam.presets.families.parts.weight_maps import (
     POSITIONS,
     WeightMap,
@@ -123,6 +124,15 @@ BERT_CONFIG = (
     ("layer_norm_epsilon", "layer_norm_eps", 1e-12),
     ("initializer_range", "initializer_range", 0.02),
 )
+
+
+def with_defaults(config: ConfigEntries, **defaults: Any) -> ConfigEntries:
+    """Replace what missing keys of a config stand for, by our arguments' names."""
+    return tuple(
+        (ours, theirs, defaults.get(ours, default)) for ours, theirs, default in config
+    )
+
+
 DROPOUT = {"classifier_dropout": None, "hidden_dropout_prob": 0.1}
 ALBERT_DROPOUT = {"classifier_dropout_prob": 0.1, "hidden_dropout_prob": 0.0}
 # Arguments of the trunk that have the same values in all BERT-like encoders.
