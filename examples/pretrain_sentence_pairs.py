@@ -33,7 +33,10 @@ def main(run):
 
 
 command = options.takes_a_run(
-    main, fixed={"preset": None, "text_share": 1.0}, output="my_bert"
+    main,
+    fixed={"preset": None, "text_share": 1.0},
+    task="MaskedLMSentencePair",
+    output="my_bert",
 )
 
 if __name__ == "__main__":

@@ -29,7 +29,9 @@ def main(run):
     return model
 
 
-command = options.takes_a_run(main, fixed={"preset": None}, family="t5", output="my_t5")
+command = options.takes_a_run(
+    main, fixed={"preset": None}, task="TextToText", family="t5", output="my_t5"
+)
 
 if __name__ == "__main__":
     typer.run(command)

@@ -82,6 +82,15 @@ def test_what_an_example_makes_no_use_of(text_file):
             module.command(None, config="run.yaml")
 
 
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [("pretrain_sentence_pairs", "roberta"), ("pretrain_t5", "bert")],
+)
+def test_an_objective_of_another_task(name, family, text_file):
+    with pytest.raises(typer.BadParameter, match="`objective` must be one of .* here"):
+        run_example(name, text_file, family=family)
+
+
 @pytest.mark.slow
 def test_diffusion(text_file, capsys):
     model = run_example("pretrain_diffusion", text_file)

@@ -53,7 +53,7 @@ def test_a_corpus_has_its_tokenizer(folder):
         begin(run)
     tokenizer = tiny.make_model().preprocessor.tokenizer
     tokenizer.save_to_preset(str(prepared / "tokenizer"))
-    corpus = begin(run)
+    _, corpus = begin(run)
     made = make_tokenizer(run, corpus)
     corpus.manifest.check_tokenizer(made)
     assert made.get_vocabulary() == tokenizer.get_vocabulary()

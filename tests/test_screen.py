@@ -231,3 +231,13 @@ def test_work_goes_on_without_a_reader(capfd):
                 print(line, flush=True)
             print("the last line")
     assert capfd.readouterr().err == "Nobody reads this output any more. Going on.\n"
+    read, write = os.pipe()
+    os.close(read)
+    both = open(write, "w"), open(os.dup(write), "w", buffering=1)
+    with contextlib.redirect_stdout(both[0]), contextlib.redirect_stderr(both[1]):
+        with screen.lasting():
+            print("a line", flush=True)
+            print("the last line")
+    for stream in both:
+        with contextlib.suppress(BrokenPipeError):
+            stream.close()

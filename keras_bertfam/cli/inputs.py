@@ -169,7 +169,9 @@ def _check_unchanged(run, backup):
 def sizes_of_files(run: PretrainingRun) -> dict[str, int]:
     """Give the bytes of each file that a run trains on, by path."""
     paths = [path for path in run.paths() if not path.startswith(_DATASETS)]
-    paths = [os.path.join(p, "*") if os.path.isdir(p) else p for p in paths]
+    paths = [
+        os.path.join(glob.escape(p), "*") if os.path.isdir(p) else p for p in paths
+    ]
     found = find_files(paths, "files") if paths else []
     return {source.name: source.bytes for source in found}
 

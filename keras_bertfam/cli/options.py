@@ -12,6 +12,7 @@ from keras_bertfam import parsing
 from keras_bertfam.cli.combinations import check_effects, check_mask_rate
 from keras_bertfam.cli.runs import RECIPES, PretrainingRun, with_recipe
 from keras_bertfam.cli.screen import as_options, of_command
+from keras_bertfam.presets.families.parts.objectives import OBJECTIVES
 from keras_bertfam.types import Config
 
 _GROUPS = ("backbone", "preprocessor", "dataset", "task", "optimizer")
@@ -21,6 +22,7 @@ def takes_a_run(
     function: Callable[[PretrainingRun], Any],
     only: Collection[str] | None = None,
     fixed: Config | None = None,
+    task: str | None = None,
     **defaults: Any,
 ) -> Any:
     """Make a function for typer with an option for each setting of a run.
@@ -34,6 +36,7 @@ def takes_a_run(
             `--recipe` or `--set`. `None` for all settings.
         fixed: settings that the function has one value for. They get no option, and a
             file of settings that has another value is refused.
+        task: name of the task that the objective must have; `None` for any.
         **defaults: settings that differ from those of `PretrainingRun`.
 
     Returns:
@@ -47,6 +50,7 @@ def takes_a_run(
         with of_command(context and context.command):
             try:
                 run = _with_fixed(_run(options, {**defaults, **fixed}), fixed)
+                _check_task(run, task)
             except (ValueError, TypeError, OSError) as error:
                 raise typer.BadParameter(as_options(str(error))) from error
             return function(run)
@@ -62,6 +66,16 @@ def takes_a_run(
     # value stays.
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command
+
+
+def _check_task(run, task):
+    """Refuse a run whose objective another task has."""
+    if task is not None and OBJECTIVES[run.objective_name].task != task:
+        known = [name for name, each in OBJECTIVES.items() if each.task == task]
+        raise ValueError(
+            f"`objective` must be one of {known} here. Received: "
+            f"{run.objective_name!r}, of family={run.family!r}."
+        )
 
 
 def _with_fixed(run, fixed):

@@ -70,7 +70,8 @@ class _Lasting:
         except BrokenPipeError:
             with open(os.devnull, "w") as nothing:
                 os.dup2(nothing.fileno(), self._stream.fileno())
-            print("Nobody reads this output any more. Going on.", file=sys.stderr)
+            with contextlib.suppress(OSError):  # they may be one pipe
+                print("Nobody reads this output any more. Going on.", file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from keras_bertfam.types import Path
 # Of the tokenizer, of rows and of writing.
 _SETTINGS = (
     "tokenizer_config.json",
-    *TRANSFORMER_FILES,
+    TRANSFORMER_FILES[0],
     "config_sentence_transformers.json",
     "tokenizer.json",
     "special_tokens_map.json",
@@ -127,6 +127,7 @@ def _fetch(handle, load_weights, tokenizer):
     for name in others if tokenizer or load_weights else ():
         download(name)
     if others is _TRANSFORMERS[0] and (modules := download("modules.json")):
+        next(filter(None, map(download, TRANSFORMER_FILES)), None)
         _fetch_modules(download, modules, load_weights, handle)
     if load_weights:
         if others is _KERAS[0]:
@@ -145,8 +146,11 @@ def _fetch_modules(download, path, load_weights, handle):
             continue  # the root, or a name that is refused later
         download(f"{name}/config.json")
         kind = module["type"].rpartition(".")[2]
-        for file in _SETTINGS if kind == "Transformer" else ():
-            download(f"{name}/{file}")
+        if kind == "Transformer":
+            for file in _SETTINGS:
+                download(f"{name}/{file}")
+            settings = (f"{name}/{file}" for file in TRANSFORMER_FILES)
+            next(filter(None, map(download, settings)), None)
         if load_weights and kind in ("Transformer", "Dense"):
             names = [f"{name}/{file}" for file in _TRANSFORMERS[1]]
             _fetch_weights(download, names, handle)

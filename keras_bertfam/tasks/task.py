@@ -26,6 +26,7 @@ from keras_bertfam.keras_quirks.functional_bases import (
     functional_bases_kept,
 )
 from keras_bertfam.keras_quirks.steps_by_rank import make_steps
+from keras_bertfam.layers.blocks.dense import weights_cast_once
 from keras_bertfam.layers.blocks.recomputation import set_recomputation
 from keras_bertfam.layers.data.pipelines import (
     checked_batch_size,
@@ -621,7 +622,8 @@ class PretrainingTask(
         kwargs |= {"batch_size": batch_size, "sample_weight": sample_weight}
         memory = self._memory()
         aside = contextlib.nullcontext() if memory is None else memory.put_aside()
-        with aside, self._usable_after_errors(), may_end(kwargs.get("steps")):
+        ends = may_end(kwargs.get("steps"))
+        with aside, self._usable_after_errors(), ends, weights_cast_once():
             if yields_batches(x):
                 return keras.Model.evaluate(self, x, y, **kwargs)
             return super().evaluate(x, y, **kwargs)
@@ -634,7 +636,8 @@ class PretrainingTask(
         if is_arrays(x):
             size, batch_size = checked_batch_size(batch_size), None
             x = self._batched(self._rows(x), size)
-        with self._usable_after_errors(), may_end(kwargs.get("steps")):
+        ends = may_end(kwargs.get("steps"))
+        with self._usable_after_errors(), ends, weights_cast_once():
             if yields_batches(x):
                 return keras.Model.predict(self, x, batch_size, **kwargs)
             return super().predict(x, batch_size, **kwargs)

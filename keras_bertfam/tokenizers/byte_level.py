@@ -115,7 +115,7 @@ class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
             pre_tokenizer = self.default_pre_tokenizer
         else:
             pre_tokenizer = [*pre_tokenizer]
-            self._check_prefix_space(pre_tokenizer, kwargs)
+            self._read_prefix_space(pre_tokenizer, kwargs)
         if ignore_merges is None:
             ignore_merges = self.default_ignore_merges
         if not isinstance(ignore_merges, bool):
@@ -131,16 +131,11 @@ class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         kwargs["_allow_python_workflow"] = False
         super().__init__(vocabulary=vocabulary, merges=merges, **kwargs)
 
-    def _check_prefix_space(self, steps, kwargs):
+    def _read_prefix_space(self, steps, kwargs):
         """Take `add_prefix_space` from a step of a file, unless it's an argument."""
         said = [s["add_prefix_space"] for s in steps if "add_prefix_space" in s]
-        if not said:
-            return
-        if kwargs.setdefault("add_prefix_space", said[0]) != said[0]:
-            raise ValueError(
-                f"`add_prefix_space` must be {said[0]!r}, as in `pre_tokenizer`. "
-                f"Received: {kwargs['add_prefix_space']!r}."
-            )
+        if said:
+            kwargs.setdefault("add_prefix_space", said[0])
 
     def set_vocabulary_and_merges(self, vocabulary: Any, merges: Any) -> None:
         super().set_vocabulary_and_merges(*as_given(vocabulary, merges))

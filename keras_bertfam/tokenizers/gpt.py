@@ -1,6 +1,6 @@
 """GPT's tokenizer: BPE over characters, with a sign at the end of words."""
 
-from typing import Any
+from typing import Any, Self
 
 import keras
 import keras_hub
@@ -19,7 +19,7 @@ from keras_bertfam.tokenizers.merging import (
 from keras_bertfam.tokenizers.steps import clean_texts
 from keras_bertfam.tokenizers.text_tokenizer import TextTokenizer, rows_of_ids
 from keras_bertfam.tokenizers.texts import to_utf8
-from keras_bertfam.types import Path, TFRagged, TFTensor
+from keras_bertfam.types import Config, Path, TFRagged, TFTensor
 
 WORD_END = "</w>"
 # White space and signs end a word. Signs are words themselves.
@@ -71,6 +71,11 @@ class GPTTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         # KerasHub's other path, in pure Python, splits words differently.
         kwargs["_allow_python_workflow"] = False
         super().__init__(vocabulary=vocabulary, merges=merges, **kwargs)
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        # Earlier versions took, and saved, a space that had no effect.
+        return super().from_config({**config, "add_prefix_space": False})
 
     def set_vocabulary_and_merges(self, vocabulary: Any, merges: Any) -> None:
         super().set_vocabulary_and_merges(*as_given(vocabulary, merges))

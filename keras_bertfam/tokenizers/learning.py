@@ -75,7 +75,7 @@ def learn_word_pieces(
     special_tokens: Sequence[str],
     min_frequency: int,
 ) -> list[str]:
-    """Learn a WordPiece vocabulary that contains all characters of the words.
+    """Learn a WordPiece vocabulary that contains the characters of the words.
 
     Args:
         counts: what `count_words` returns.
@@ -91,15 +91,18 @@ def learn_word_pieces(
     Raises:
         ValueError: If all words are too long, or there are none.
     """
-    words, characters = _words_to_learn(counts, size - len(special_tokens))
-    if not words:
+    counts = {word: n for word, n in counts.items() if len(word) <= _MAX_LENGTH}
+    if not counts:
         raise ValueError(
             f"`documents` must have at least one word of at most {_MAX_LENGTH} "
             "characters. Received: none."
         )
+    forms = _characters_to_learn(counts, size - len(special_tokens))
+    words, characters = _words_to_learn(counts, forms), sorted(forms)
     most = min(max(counts.values()), _MAX_FREQUENCY)
     least = max(min(counts.values()), min_frequency)
-    single = dict.fromkeys([*characters, *(_CONTINUES + c for c in characters)], 1)
+    inner = sorted(token for tokens in forms.values() for token in tokens[1:])
+    single = dict.fromkeys([*characters, *inner], 1)
     all_ends = _count_all_ends(words)
     frequencies = sorted(all_ends.values())
     while True:
@@ -139,19 +142,22 @@ def _has_room(number, size):
     return size - number > _UNUSED_SHARE * size
 
 
-def _words_to_learn(counts, room):
-    """Give the words to learn from, the most frequent first, and their characters.
+def _characters_to_learn(counts, room):
+    """Choose characters, and list the tokens that each of them is.
 
-    Words with rare characters are left out. The others have the 1,000 most frequent
-    characters, or as many more as nearly the whole text is made of.
+    They are the 1,000 most frequent ones, or as many more as nearly the whole text is
+    made of. Where these would take more than half of the room, there are fewer rare
+    ones, and signs, which are words, have no token for the inside of words.
 
     Args:
         counts: words and how often they occur.
-        room: int. How many tokens there may be; each character takes two.
+        room: int. How many tokens there may be.
+
+    Returns:
+        Dict from characters to lists of tokens, such as `["a", "##a"]`.
     """
-    words = {word: count for word, count in counts.items() if len(word) <= _MAX_LENGTH}
     frequencies: collections.Counter[str] = collections.Counter()
-    for word, count in words.items():
+    for word, count in counts.items():
         for character in word:
             frequencies[character] += count
     ranked = sorted(frequencies, key=lambda c: (-frequencies[c], c))
@@ -159,18 +165,32 @@ def _words_to_learn(counts, room):
     while so_far < _COVERAGE * total:
         so_far += frequencies[ranked[needed]]
         needed += 1
-    needed = max(needed, min(_MAX_CHARACTERS, len(ranked)))
-    if 2 * needed > room:
+    ranked = ranked[: max(needed, _MAX_CHARACTERS)]
+    if 4 * len(ranked) <= room:
+        return {c: [c, _CONTINUES + c] for c in ranked}
+    is_sign = tf.strings.regex_full_match(ranked, SIGNS).numpy()
+    tokens: dict[str, list[str]] = {}
+    taken = 0
+    for character, alone in zip(ranked, is_sign, strict=True):
+        forms = [character] if alone else [character, _CONTINUES + character]
+        taken += len(forms)
+        if taken > (room if len(tokens) < needed else room // 2):
+            break
+        tokens[character] = forms
+    if len(tokens) < needed:
         warnings.warn(
-            f"`vocabulary_size` has no room for all {needed} characters, each at the "
-            f"beginning of words and inside: words with others than the {room // 2} "
-            "most frequent ones are unknown.",
+            f"`vocabulary_size` has room for {len(tokens)} of the {needed} characters "
+            "that nearly the whole text is made of: words with others are unknown.",
             stacklevel=5,
         )
-    known = {*ranked[: min(needed, room // 2)]}
-    ordered = sorted(words.items(), key=lambda item: -item[1])
-    kept = [item for item in ordered if known.issuperset(item[0])][:_MAX_WORDS]
-    return dict(kept), sorted(known)
+    return tokens
+
+
+def _words_to_learn(counts, characters):
+    """List the words to learn from, the most frequent first."""
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    known = {*characters}
+    return dict([item for item in ordered if known.issuperset(item[0])][:_MAX_WORDS])
 
 
 def _count_all_ends(words):

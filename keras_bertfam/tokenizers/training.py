@@ -163,8 +163,10 @@ def train_word_piece(
 ) -> BertTokenizer:
     """Learn a WordPiece vocabulary from text.
 
-    The vocabulary has the 1,000 most frequent characters, and other tokens that occur
-    often enough. A warning says if the text has fewer tokens than `vocabulary_size`.
+    The vocabulary has the 1,000 most frequent characters, or as many more as nearly the
+    whole text is made of, and other tokens that occur often enough. A warning says if
+    the text has fewer tokens than `vocabulary_size`, or more characters than it has
+    room for.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings; a mixture of
@@ -237,7 +239,7 @@ def train_word_piece(
 def train_byte_pair(
     documents: TFDataset | Sequence[Path] | Mapping[str, int],
     vocabulary_size: int,
-    add_prefix_space: bool = False,
+    add_prefix_space: bool | None = None,
     family: str = "roberta",
     **kwargs: Any,
 ) -> Tokenizer:
@@ -255,7 +257,8 @@ def train_byte_pair(
         vocabulary_size: int. The most tokens to learn, special ones and the 256
             bytes included.
         add_prefix_space: bool. Whether to put a space before each text, so that its
-            first word is tokenised like all others. Defaults to `False`.
+            first word is tokenised like all others. Defaults to what `pre_tokenizer`
+            says, or `False`.
         family: `"roberta"`, `"bart"`, `"modernbert"`, `"deberta"`, `"eurobert"`,
             `"mmbert"`, `"gpt2"` or `"gpt"`. It chooses the special tokens and
             the tokenizer's class. Defaults to `"roberta"`.
@@ -296,6 +299,8 @@ def train_byte_pair(
     section 2.2.
     """
     cls, first, last, word_end = known_family(BYTE_PAIR, family)
+    if add_prefix_space is not None:
+        kwargs["add_prefix_space"] = add_prefix_space
     special = [*first, *last]
     splitters = hugging_face.pre_tokenizers
     splitter: Any
@@ -308,7 +313,7 @@ def train_byte_pair(
         splitter = splitters.Metaspace(prepend_scheme="never")
     elif word_end is None:
         alphabet = splitters.ByteLevel.alphabet()
-        made = cls(add_prefix_space=add_prefix_space, **kwargs)  # without a vocabulary
+        made = cls(**kwargs)  # without a vocabulary
         splitter = _splitter(made.pre_tokenizer_steps())
 
         def clean(texts):
@@ -324,9 +329,8 @@ def train_byte_pair(
         counts = recount(
             documents, lambda words: pieces_after_space(words, clean, splitter)
         )
-    elif word_end is not None or most_characters:
-        # `tokenizers` would number characters with `</w>` in a random order, and choose
-        # at random among equally rare characters.
+    elif word_end is not None:
+        # `tokenizers` would number characters with `</w>` in a random order.
         texts = text_parts(read_texts(documents), clean)
         counts = collections.Counter(
             piece for text in texts for piece, _ in splitter.pre_tokenize_str(text)
@@ -338,6 +342,12 @@ def train_byte_pair(
             counts, vocabulary_size, special, alphabet, word_end or ""
         )
     else:
+        limits: dict[str, Any] = {}
+        if most_characters:
+            alphabet = _frequent_characters(
+                text_parts(read_texts(documents), clean), most_characters, alphabet
+            )
+            limits["limit_alphabet"] = len(alphabet)
         trained = hugging_face.Tokenizer(hugging_face.models.BPE())
         trained.pre_tokenizer = splitter
         trainer = hugging_face.trainers.BpeTrainer(
@@ -346,6 +356,7 @@ def train_byte_pair(
             show_progress=False,
             special_tokens=special,
             initial_alphabet=alphabet,
+            **limits,
         )
         trained.train_from_iterator(text_parts(read_texts(documents), clean), trainer)
         model = json.loads(trained.to_str())["model"]
@@ -359,10 +370,22 @@ def train_byte_pair(
     tokenizer = cls(
         {token: number for number, token in enumerate([*first, *others, *last])},
         [" ".join(pair) for pair in merges],
-        add_prefix_space=add_prefix_space,
         **kwargs,
     )
     return as_graph_layer(tokenizer)
+
+
+def _frequent_characters(texts, count, alphabet):
+    """List the most frequent characters, those of an alphabet first.
+
+    `tokenizers` would choose at random among equally frequent ones.
+    """
+    frequencies = collections.Counter()
+    for text in texts:
+        frequencies.update(text)
+    others = {*frequencies} - {*alphabet, " "}
+    ranked = sorted(others, key=lambda c: (-frequencies[c], c))
+    return [*alphabet, *ranked[: max(0, count - len(alphabet))]]
 
 
 def _splitter(steps: list[Step]) -> Any:

@@ -144,14 +144,16 @@ def test_what_no_vocabulary_has():
         with pytest.raises(ValueError, match=r"`vocabulary` must have the ids 0, 1, "):
             RobertaTokenizer(ids, merges)
     step = {"type": "ByteLevel", "add_prefix_space": True, "use_regex": True}
-    with pytest.raises(ValueError, match="`add_prefix_space` must be True, as in `pre"):
-        RobertaTokenizer(
-            vocabulary, merges, pre_tokenizer=[step], add_prefix_space=False
-        )
     spaced = RobertaTokenizer(vocabulary, merges, pre_tokenizer=[step])
     plain = RobertaTokenizer(vocabulary, merges, add_prefix_space=True)
     assert spaced(["a cat"]).to_list() == plain(["a cat"]).to_list()
     assert spaced.add_prefix_space
+    given = {"pre_tokenizer": [step], "add_prefix_space": False}
+    assert not RobertaTokenizer(vocabulary, merges, **given).add_prefix_space
+    assert train_byte_pair(documents, 300, pre_tokenizer=[step]).add_prefix_space
+    learned = train_byte_pair(documents, 40, family="gpt")
+    config = {**learned.get_config(), "add_prefix_space": True}
+    assert not GPTTokenizer.from_config(config).add_prefix_space
     with pytest.raises(ValueError, match="must be `False` for a GPTTokenizer"):
         GPTTokenizer(add_prefix_space=True)
 

@@ -75,14 +75,27 @@ def test_limits():
 def test_a_vocabulary_that_is_smaller_than_the_characters():
     words = ["abcdefghij", "klmnopqrst", "uvwxyz", *["the"] * 20, "zyx"]
     documents = tf.data.Dataset.from_tensor_slices([" ".join(words)] * 2)
-    with pytest.warns(
-        UserWarning, match="has no room for all 26 characters, .* the 17"
-    ):
+    with pytest.warns(UserWarning, match="has room for 17 of the 26 characters"):
         tokenizer = train_word_piece(documents, 40)
     tokens = {*tokenizer.get_vocabulary()}
     single = {token.removeprefix("##") for token in tokens if len(token) in (1, 3)}
     assert len(tokens) == 40 and {*"the"} <= single
     assert all({c, f"##{c}"} <= tokens for c in single if len(c) == 1)
+
+
+def test_many_rare_characters_leave_room_for_words():
+    rare = [chr(number) for number in range(0x1400, 0x1400 + 1000)]
+    counts = {f"{c}{d}": 1 for c, d in zip(rare, rare[::-1], strict=True)}
+    words = [f"word{number}" for number in range(300)]
+    counts |= {"the": 9_000_000} | dict.fromkeys(words, 9000)
+    tokens = {*learn_word_pieces(counts, 900, SPECIAL_TOKENS, 1)}
+    assert len(tokens) <= 900 and {"the", "word7"} <= tokens
+    found = tokens & {*rare, *(f"##{c}" for c in rare)}
+    assert 400 < len(found) < 450
+    # Signs are words, and need no token for the inside of words.
+    signs = {chr(number): 50 for number in range(0x4E00, 0x4E00 + 700)}
+    tokens = learn_word_pieces(signs, 800, SPECIAL_TOKENS, 1)
+    assert {*signs} <= {*tokens} and not any(t.startswith("##") for t in tokens)
 
 
 def test_single_characters_are_kept_where_others_are_cut():
@@ -96,7 +109,7 @@ def test_single_characters_are_kept_where_others_are_cut():
 def test_frequencies():
     """As if a text were too long to be here."""
     counts = {"walking": 30_000_000, "walked": 20, "talking": 12, "talk": 9}
-    tokens = learn_word_pieces(counts, 40, SPECIAL_TOKENS, min_frequency=10)
+    tokens = learn_word_pieces(counts, 60, SPECIAL_TOKENS, min_frequency=10)
     assert tokens[:6] == [*SPECIAL_TOKENS, "a"]
     assert tokens.index("walking") < tokens.index("walked") < len(tokens)
     assert "talk" not in tokens

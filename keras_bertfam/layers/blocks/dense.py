@@ -1,6 +1,9 @@
 """Dense layers applied to `(batch, length, width)` tensors."""
 
-from collections.abc import Callable
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 from keras import ops
@@ -61,12 +64,43 @@ def _is_plain(layer, x):
     )
 
 
+# Within `weights_cast_once`: weights in 16 bits, by variable.
+_casts: contextvars.ContextVar[dict[Any, Any] | None] = contextvars.ContextVar(
+    "casts", default=None
+)
+
+
+@contextlib.contextmanager
+def weights_cast_once() -> Iterator[None]:
+    """Let PyTorch cast weights to 16 bits once in this context, not in every call.
+
+    The weights must not change meanwhile.
+    """
+    token = _casts.set({})
+    try:
+        yield
+    finally:
+        _casts.reset(token)
+
+
+def _cast(weight, dtype):
+    import torch
+
+    compiles = torch.compiler.is_compiling()
+    casts = None if compiles or torch.is_grad_enabled() else _casts.get()
+    if casts is None:
+        return weight.value.to(dtype)
+    key = id(weight), dtype
+    if key not in casts:
+        casts[key] = weight.value.to(dtype)
+    return casts[key]
+
+
 def _with_bias(layer, x):
     import torch
 
     # Cast the weights here, since the layer's own autocast scope is skipped.
-    weights = layer.kernel, layer.bias
-    kernel, bias = (weight.value.to(x.dtype) for weight in weights)
+    kernel, bias = (_cast(weight, x.dtype) for weight in (layer.kernel, layer.bias))
     flat = torch.addmm(bias, x.reshape(-1, x.shape[-1]), kernel)
     return flat.reshape(*x.shape[:-1], layer.units)
 

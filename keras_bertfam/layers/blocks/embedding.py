@@ -59,11 +59,17 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         quantized = kwargs.get("dtype") is not None  # holds 0 until it is loaded
         if name == "reverse_embeddings" and own is not None and not quantized:
             kwargs["initializer"] = own
+        if name == "embeddings" and not quantized:
+            # In 16 bits only the rows of a batch are cast, not the whole table.
+            kwargs["autocast"] = False
         return super().add_weight(*args, **kwargs)
 
     def call(self, inputs: Tensor, reverse: bool = False) -> Tensor:
         if reverse:
-            return super().call(inputs, reverse=True)
+            if not self.tie_weights or self.logit_soft_cap or self.reverse_dtype:
+                return super().call(inputs, reverse=True)
+            kernel = ops.cast(ops.transpose(self.embeddings), self.compute_dtype)
+            return ops.matmul(ops.cast(inputs, self.compute_dtype), kernel)
         # The gradient of a reshape is dense, whatever arrives at it.
         table = ops.reshape(self.embeddings, (self.input_dim, self.output_dim))
         x = ops.cast(ops.take(table, inputs, axis=0), self.compute_dtype)

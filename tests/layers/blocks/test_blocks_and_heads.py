@@ -1,3 +1,4 @@
+import contextlib
 import warnings
 
 import keras
@@ -8,7 +9,12 @@ from keras import ops
 from keras_bertfam import layers
 from keras_bertfam.analysis.gradients import gradient_of
 from keras_bertfam.layers.attention.cross_attention import CrossAttention
-from keras_bertfam.layers.blocks.dense import get_activation
+from keras_bertfam.layers.blocks.dense import (
+    _casts,
+    flat_dense,
+    get_activation,
+    weights_cast_once,
+)
 from keras_bertfam.layers.blocks.dropout import Dropout
 from keras_bertfam.layers.blocks.embedding import TokenEmbedding
 from keras_bertfam.layers.blocks.sublayers import ResidualSublayer
@@ -22,6 +28,17 @@ def normal(*shape):
 
 def config_of(**settings):
     return TransformerConfig(20, 2, 2, 8, 16, **settings)
+
+
+IS_TORCH = keras.backend.backend() == "torch"
+
+
+def without_gradients():
+    if not IS_TORCH:
+        return contextlib.nullcontext()
+    import torch
+
+    return torch.no_grad()
 
 
 def array(x):
@@ -162,6 +179,46 @@ def test_the_gradient_of_the_table_is_dense():
     gradient = tape.gradient(loss, layer.embeddings.value)
     assert isinstance(gradient, tf.Tensor)
     np.testing.assert_array_equal(gradient[:, 0], [0, 2, 0, 1, 0, 0, 0, 0, 0])
+
+
+def test_tables_in_16_bits():
+    """Rows are cast after they are looked up; logits are computed in 16 bits."""
+    layer = TokenEmbedding(9, 4, dtype="mixed_bfloat16")
+    layer.build()
+    ids = np.array([[1, 8]])
+    found = layer(ids)
+    assert keras.backend.standardize_dtype(found.dtype) == "bfloat16"
+    expected = ops.cast(ops.take(layer.embeddings, ids, axis=0), "bfloat16")
+    np.testing.assert_array_equal(
+        *(array(ops.cast(x, "float32")) for x in (found, expected))
+    )
+    logits = layer(found, reverse=True)
+    assert keras.backend.standardize_dtype(logits.dtype) == "bfloat16"
+    table = ops.cast(ops.transpose(layer.embeddings), "bfloat16")
+    again = ops.matmul(found, table)
+    np.testing.assert_array_equal(
+        *(array(ops.cast(x, "float32")) for x in (logits, again))
+    )
+    stack = layers.EncoderEmbedding(config_of(), dtype="mixed_bfloat16")
+    stack(np.array([[1]]))
+    assert stack.token_embedding.embeddings.dtype == "float32"
+
+
+def test_weights_that_are_cast_once_are_the_new_ones():
+    dense = keras.layers.Dense(3, dtype="mixed_bfloat16")
+    x = ops.cast(normal(2, 4), "bfloat16")
+    dense.build((2, 4))
+    for scale in (1.0, 2.0):
+        dense.kernel.assign(scale * normal(4, 3))
+        with weights_cast_once(), without_gradients():
+            found = [flat_dense(dense, x) for _ in range(2)]
+            assert len(_casts.get()) == (2 if IS_TORCH else 0)
+        assert _casts.get() is None
+        expected = dense(x)
+        for each in found:
+            np.testing.assert_allclose(
+                *(array(ops.cast(y, "float32")) for y in (each, expected)), rtol=0.02
+            )
 
 
 def test_a_single_key_is_seen_whole_and_without_a_gradient():
