@@ -125,9 +125,24 @@ def _loader():
     class Loader(yaml.SafeLoader):
         pass
 
-    number = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, [*"+-.0123456789"])
+    _read_exponents(Loader)
     return Loader
+
+
+def _read_exponents(cls):
+    number = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+    cls.add_implicit_resolver("tag:yaml.org,2002:float", number, [*"+-.0123456789"])
+
+
+def to_yaml(value: Any) -> str:
+    """Write lists, dicts, numbers and strings as YAML that `parse_yaml` reads back."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    _read_exponents(Dumper)  # so that a string such as "1e-3" is quoted
+    return yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True)
 
 
 def parse_json_lines(text: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:

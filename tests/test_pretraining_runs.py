@@ -735,3 +735,10 @@ def test_another_vocabulary_in_a_killed_run(tmp_path):
     other = BertTokenizer([*tokenizer.get_vocabulary(), "new"])
     with pytest.raises(ValueError, match="The vocabulary of 'a_preset' must be as it"):
         pretraining._keep_text(run, other, backup)
+
+
+@pytest.mark.parametrize("name", ["1e-3", "on", "12", "a: b"])
+def test_names_that_look_like_other_values(name, tmp_path):
+    run = PretrainingRun(files=(name,), output=name, learning_rate=1e-3)
+    run.write(tmp_path / "run.yaml")
+    assert PretrainingRun.read(tmp_path / "run.yaml") == run

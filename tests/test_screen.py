@@ -237,6 +237,7 @@ def test_work_goes_on_without_a_reader(capfd):
     with contextlib.redirect_stdout(both[0]), contextlib.redirect_stderr(both[1]):
         with screen.lasting():
             print("a line", flush=True)
+            print("another one", file=sys.stderr, flush=True)
             print("the last line")
     for stream in both:
         with contextlib.suppress(BrokenPipeError):

@@ -10,8 +10,6 @@ import typing
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-import yaml
-
 from keras_bertfam import parsing
 from keras_bertfam.cli.clusters import BACKENDS
 from keras_bertfam.cli.combinations import check_together, trunk_of
@@ -378,7 +376,7 @@ class PretrainingRun:
         settings = dataclasses.asdict(self)
         del settings["resume"]  # says how a run began, not what it does
         settings = {n: [*v] if isinstance(v, tuple) else v for n, v in settings.items()}
-        text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+        text = parsing.to_yaml(settings)
         head = f"# keras_bertfam {__version__}: pretrain --config {FILE_NAME}\n"
         write_text(path, head + text)
 

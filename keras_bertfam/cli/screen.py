@@ -50,7 +50,7 @@ def quiet() -> Iterator[None]:
 
 
 class _Lasting:
-    """A standard output whose reader may go: what is written then is dropped."""
+    """A stream whose reader may go: what is written then is dropped."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -70,14 +70,14 @@ class _Lasting:
         except BrokenPipeError:
             with open(os.devnull, "w") as nothing:
                 os.dup2(nothing.fileno(), self._stream.fileno())
-            with contextlib.suppress(OSError):  # they may be one pipe
-                print("Nobody reads this output any more. Going on.", file=sys.stderr)
+            print("Nobody reads this output any more. Going on.", file=sys.stderr)
 
 
 @contextlib.contextmanager
 def lasting() -> Iterator[None]:
-    """Let work go on when the reader of its standard output, such as `head`, ends."""
-    with contextlib.redirect_stdout(_Lasting(sys.stdout)):
+    """Let work go on when the reader of its outputs, such as `head`, ends."""
+    out, errors = _Lasting(sys.stdout), _Lasting(sys.stderr)  # which may be one pipe
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
         yield
 
 

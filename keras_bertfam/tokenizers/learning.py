@@ -147,7 +147,7 @@ def _characters_to_learn(counts, room):
 
     They are the 1,000 most frequent ones, or as many more as nearly the whole text is
     made of. Where these would take more than half of the room, there are fewer rare
-    ones, and signs, which are words, have no token for the inside of words.
+    ones, and those that only begin words, such as signs, have one token.
 
     Args:
         counts: words and how often they occur.
@@ -168,11 +168,12 @@ def _characters_to_learn(counts, room):
     ranked = ranked[: max(needed, _MAX_CHARACTERS)]
     if 4 * len(ranked) <= room:
         return {c: [c, _CONTINUES + c] for c in ranked}
-    is_sign = tf.strings.regex_full_match(ranked, SIGNS).numpy()
+    inside = {character for word in counts for character in word[1:]}
     tokens: dict[str, list[str]] = {}
     taken = 0
-    for character, alone in zip(ranked, is_sign, strict=True):
-        forms = [character] if alone else [character, _CONTINUES + character]
+    for character in ranked:
+        forms = [character, _CONTINUES + character]
+        forms = forms if character in inside else forms[:1]
         taken += len(forms)
         if taken > (room if len(tokens) < needed else room // 2):
             break

@@ -276,7 +276,7 @@ def test_given_lengths(tmp_path):
 
 @pytest.mark.skipif(ON_TENSORFLOW, reason="there it happens in this process")
 def test_errors_of_the_other_process_are_told(tmp_path):
-    with pytest.raises(RuntimeError, match="filepath to end with '.tflite'"):
+    with pytest.raises(ValueError, match="filepath to end with '.tflite'"):
         MODELS["masked_lm"]().export(str(tmp_path / "model"), format="litert")
 
 

@@ -83,14 +83,17 @@ def weights_cast_once() -> Iterator[None]:
         _casts.reset(token)
 
 
-def _cast(weight, dtype):
+def _cast(weight, x):
     import torch
+
+    dtype = x.dtype
 
     compiles = torch.compiler.is_compiling()
     casts = None if compiles or torch.is_grad_enabled() else _casts.get()
     if casts is None:
         return weight.value.to(dtype)
-    key = id(weight), dtype
+    # Keras also calls layers on a device without numbers, to learn shapes.
+    key = id(weight), dtype, x.device
     if key not in casts:
         casts[key] = weight.value.to(dtype)
     return casts[key]
@@ -100,7 +103,7 @@ def _with_bias(layer, x):
     import torch
 
     # Cast the weights here, since the layer's own autocast scope is skipped.
-    kernel, bias = (_cast(weight, x.dtype) for weight in (layer.kernel, layer.bias))
+    kernel, bias = (_cast(weight, x) for weight in (layer.kernel, layer.bias))
     flat = torch.addmm(bias, x.reshape(-1, x.shape[-1]), kernel)
     return flat.reshape(*x.shape[:-1], layer.units)
 
