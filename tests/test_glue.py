@@ -5,7 +5,7 @@ import zipfile
 
 import pytest
 
-from keras_bertfam.cli import finetuning, glue
+from keras_bertfam.cli import finetuning, glue, submissions
 from keras_bertfam.cli.app import app
 from tests.tiny_fine_tuning import make_backbone, make_tokenizer, texts
 
@@ -115,5 +115,25 @@ def test_command(data, tmp_path, monkeypatch):
     assert "No RTE.tsv: `data` must be the folder of 'rte'" in done.output
     card = (output / "rte" / "README.md").read_text()
     assert "Fine-tuned on rte." in card and "| accuracy | 0.5 |" in card
+    done = CliRunner().invoke(app, [*arguments, "--search"])
+    assert done.exit_code == 2 and "`--search` must be left out where" in done.output
+    assert (output / "glue.zip").exists()  # refused before anything is replaced
+    seen = []
+
+    def train(*args, **kwargs):
+        """The second task's training, which is killed."""
+        seen.append(sorted(p.name for p in output.glob("*/*.tsv")))
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return {"accuracy": 0.75}, 1, 1
+
+    monkeypatch.setattr(finetuning, "train", train)
+    CliRunner().invoke(app, arguments)
+    assert not (output / "glue.zip").exists()  # it is of models that are replaced
+    (output / "sst2" / "SST-2.tsv").write_text("old")
+    monkeypatch.setattr(submissions, "write", lambda *args: None)
+    seen.clear()
+    CliRunner().invoke(app, arguments)
+    assert "SST-2.tsv" in seen[0] and "SST-2.tsv" not in seen[1]
     done = CliRunner().invoke(app, [*arguments, "--text", "review"])
     assert done.exit_code == 2 and "without a task" in done.output

@@ -238,6 +238,10 @@ def test_what_is_taken_trains(options, places):
             "`--learning-rate` must be left out with `optimizer_arguments`",
         ),
         (
+            "pretrain TEXT --output o --feature body",
+            "`--feature` must be left out with text files",
+        ),
+        (
             "pretrain TEXT --output o --set backbone.max_sequence_length=abc",
             "`max_sequence_length` must be an int",
         ),

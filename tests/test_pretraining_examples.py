@@ -83,6 +83,25 @@ def test_what_an_example_makes_no_use_of(text_file):
 
 
 @pytest.mark.parametrize(
+    ("name", "setting", "objective"),
+    [
+        ("pretrain_masked_lm", "packing: doc", "mlm"),
+        ("distill", "teacher: my_bert", "distillation"),
+    ],
+)
+def test_a_file_may_leave_out_what_is_fixed(
+    name, setting, objective, text_file, monkeypatch
+):
+    runs = []
+    module = load_example(name)
+    monkeypatch.setattr(module.pretraining, "begin", runs.append)
+    pathlib.Path("run.yaml").write_text(f"{setting}\nfiles: {text_file}\n")
+    with pytest.raises(TypeError):  # what is stubbed gives no documents
+        module.command(None, config="run.yaml")
+    assert [run.objective for run in runs] == [objective]
+
+
+@pytest.mark.parametrize(
     ("name", "family"),
     [("pretrain_sentence_pairs", "roberta"), ("pretrain_t5", "bert")],
 )

@@ -158,8 +158,8 @@ def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
     """Learn a tokenizer of the family's kind from documents, or load one that is there.
 
     A run that goes on after a kill has the tokenizer that it had. A prepared corpus has
-    a tokenizer. If `tokenizer` names a preset or the files of a
-    tokenizer, that one is loaded. Otherwise a vocabulary is learned.
+    a tokenizer. If `tokenizer` names a preset or the files of a tokenizer, that one is
+    loaded. Otherwise a vocabulary is learned.
     """
     if (kept := kept_tokenizer(run)) is not None:
         return load_tokenizer(kept)

@@ -142,6 +142,12 @@ def finetune(
         a benchmark, a dict with the `average`, the `tasks` and what is `missing`.
     """
     way: Any = finetuning_text if as_text else finetuning_heads
+    chosen = (learning_rates, batch_sizes, epochs)
+    if search and all(chosen):
+        raise ValueError(
+            "`search` must be left out where learning rates, batch sizes and epochs "
+            f"are all given. Received: {learning_rates}, {batch_sizes}, {epochs}."
+        )
     if isinstance(task, str) and task in glue.BENCHMARKS:
         one = functools.partial(
             finetune,
@@ -195,12 +201,6 @@ def finetune(
     first = facts.metrics[0]
     best: Any = None
     best_run: Any = None
-    chosen = (learning_rates, batch_sizes, epochs)
-    if search and all(chosen):
-        raise ValueError(
-            "`search` must be left out where learning rates, batch sizes and epochs "
-            f"are all given. Received: {learning_rates}, {batch_sizes}, {epochs}."
-        )
     if search is None:
         search = task is not None
     points = _points(recipe if search else recipe.middle(), chosen)

@@ -60,6 +60,20 @@ def check_files(name: str, files: Sequence[str]) -> None:
             )
 
 
+def check_feature(feature: str, files: Sequence[str]) -> None:
+    """Raise a `ValueError` for a field of records if all files are plain text."""
+    folders_or_datasets = [
+        f for f in files if f.startswith(_DATASETS) or os.path.isdir(f)
+    ]
+    if feature == Reading.feature or folders_or_datasets:
+        return
+    if all(source.kind == "text" for source in find_files(files, "files")):
+        raise ValueError(
+            "`feature` must be left out with text files, which have no fields. "
+            f"Received: {feature!r}."
+        )
+
+
 def check_there(path: str, name: str) -> None:
     """Raise a `FileNotFoundError` for a path where nothing is."""
     if not os.path.exists(path):
@@ -122,6 +136,7 @@ def check_run(run: PretrainingRun) -> None:
     Reading(encoding=run.encoding, max_line_length=run.max_line_length)  # or raises
     check_files("files", run.paths())
     check_files("validation", run.validation_paths())
+    check_feature(run.feature, [*run.paths(), *run.validation_paths()])
     learned = run.tokenizer in TOKENIZERS
     presets = {"preset": run.preset, "teacher": run.teacher}
     presets["tokenizer"] = None if learned else run.tokenizer

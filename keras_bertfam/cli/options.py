@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -49,7 +49,7 @@ def takes_a_run(
         # Python code calls it without a context.
         with of_command(context and context.command):
             try:
-                run = _with_fixed(_run(options, {**defaults, **fixed}), fixed)
+                run = _run(options, defaults, fixed)
                 _check_task(run, task)
             except (ValueError, TypeError, OSError) as error:
                 raise typer.BadParameter(as_options(str(error))) from error
@@ -78,19 +78,18 @@ def _check_task(run, task):
         )
 
 
-def _with_fixed(run, fixed):
-    """Give a run the values that can't be chosen, which a file may leave out."""
-    usual = {field.name: field.default for field in dataclasses.fields(run)}
+def _check_fixed(settings, fixed):
+    """Refuse another value of a setting that can't be chosen."""
+    usual = {field.name: field.default for field in dataclasses.fields(PretrainingRun)}
     for name, value in fixed.items():
-        if getattr(run, name) not in (value, usual[name]):
+        if settings.get(name, value) not in (value, usual[name]):
             raise ValueError(
                 f"`{name}` must be {value!r} or left out here. "
-                f"Received: {getattr(run, name)!r}."
+                f"Received: {settings[name]!r}."
             )
-    return run.changed(**fixed)
 
 
-def _run(options, defaults):
+def _run(options, defaults, fixed):
     """Make a run from options; those that aren't given are `None` or empty."""
     given = {n: v for n, v in options.items() if v is not None and v != []}
     config, recipe = given.pop("config", None), given.pop("recipe", None)
@@ -105,10 +104,15 @@ def _run(options, defaults):
             )
         to_mask["mask_selection_rate"] = rate
     asked, given = given, given | arguments
+    _check_fixed(given, fixed)
+    given |= fixed
     if config is None:
         settings = {**defaults, **with_recipe(recipe or "published", given)}
         run = PretrainingRun(**settings)
     elif recipe is None:
+        said = parsing.read_yaml(config)
+        if isinstance(said, Mapping):
+            _check_fixed(said, fixed)
         run = PretrainingRun.read(config, **given)
     else:
         raise ValueError(

@@ -85,7 +85,8 @@ def pretrain(run: PretrainingRun, report: Callable[[str], Any] = print) -> Model
     if run.distribution is None:
         return _pretrain(run, report)
     with cluster(run.distribution, run.model_parallel) as shares:
-        if run.batch_size % shares:
+        by_tokens = run.dataset_arguments.get("tokens_per_batch") is not None
+        if not by_tokens and run.batch_size % shares:
             raise ValueError(
                 f"`batch_size` must be a multiple of the {shares} devices that share "
                 f"each batch. Received: {run.batch_size}."

@@ -134,12 +134,13 @@ def row_specs(names: Iterable[str], rank: int = 2) -> dict[str, keras.InputSpec]
 _USER_ERRORS = (ValueError, TypeError, OSError, ImportError)
 _USER_ERROR = 3  # the exit status of a process that has printed one
 _CHILD = """
-import json, sys
+import json, sys, traceback
 from keras_bertfam.models.exported import _USER_ERROR, _USER_ERRORS
 try:
     exec(sys.argv.pop(1))
 except _USER_ERRORS as error:
     kind = [isinstance(error, kind) for kind in _USER_ERRORS].index(True)
+    traceback.print_exc()
     print(json.dumps([kind, str(error)]))
     sys.exit(_USER_ERROR)
 """
@@ -164,7 +165,7 @@ def run_with_tensorflow(code: str, *arguments: str) -> None:
     )
     if done.returncode == _USER_ERROR:
         kind, message = json.loads(done.stdout.splitlines()[-1])
-        raise _USER_ERRORS[kind](message)
+        raise _USER_ERRORS[kind](message) from RuntimeError(done.stderr)
     if done.returncode:
         raise RuntimeError(f"The export with TensorFlow failed:\n{done.stderr}")
 

@@ -146,8 +146,8 @@ def _characters_to_learn(counts, room):
     """Choose characters, and list the tokens that each of them is.
 
     They are the 1,000 most frequent ones, or as many more as nearly the whole text is
-    made of. Where these would take more than half of the room, there are fewer rare
-    ones, and those that only begin words, such as signs, have one token.
+    made of. Where there are more, or these would take more than half of the room, those
+    that only begin words, such as signs, have one token, and there are fewer rare ones.
 
     Args:
         counts: words and how often they occur.
@@ -166,7 +166,7 @@ def _characters_to_learn(counts, room):
         so_far += frequencies[ranked[needed]]
         needed += 1
     ranked = ranked[: max(needed, _MAX_CHARACTERS)]
-    if 4 * len(ranked) <= room:
+    if len(ranked) <= _MAX_CHARACTERS and 4 * len(ranked) <= room:
         return {c: [c, _CONTINUES + c] for c in ranked}
     inside = {character for word in counts for character in word[1:]}
     tokens: dict[str, list[str]] = {}

@@ -23,7 +23,7 @@ def as_given(vocabulary: Any, merges: Any) -> list[Any]:
         ValueError: as `check_ids`, for a dict.
     """
     if isinstance(vocabulary, Mapping):
-        check_ids(vocabulary)
+        check_ids(vocabulary)  # before KerasHub makes tables, which fails in C++
     given = (vocabulary, merges)
     return [os.fspath(x) if isinstance(x, os.PathLike) else x for x in given]
 

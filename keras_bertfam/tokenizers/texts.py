@@ -1,6 +1,6 @@
 """Text as datasets of strings in UTF-8, and the words in it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,16 +45,15 @@ def without_nul(texts: TFTensor) -> TFTensor:
     return tf.strings.regex_replace(texts, r"\x00", " ")
 
 
-def check_lines(tokens: Iterable[str]) -> None:
+def check_lines(tokens: Sequence[str]) -> None:
     """Raise a `ValueError` for a token that a file of a token per line can't have."""
-    last = ""
-    for last in tokens:
-        if "\n" in last or last.endswith("\r"):
+    for token in tokens:
+        if "\n" in token or token.endswith("\r"):
             raise ValueError(
                 "`vocabulary` must have tokens without line ends, which its file has "
-                f"between tokens. Received: {last!r}."
+                f"between tokens. Received: {token!r}."
             )
-    if not last:
+    if tokens and not tokens[-1]:
         raise ValueError("`vocabulary` must not end with an empty token.")
 
 

@@ -301,6 +301,7 @@ def train_byte_pair(
     cls, first, last, word_end = known_family(BYTE_PAIR, family)
     if add_prefix_space is not None:
         kwargs["add_prefix_space"] = add_prefix_space
+    made = cls(**kwargs)  # without a vocabulary; it checks the arguments
     special = [*first, *last]
     splitters = hugging_face.pre_tokenizers
     splitter: Any
@@ -313,7 +314,6 @@ def train_byte_pair(
         splitter = splitters.Metaspace(prepend_scheme="never")
     elif word_end is None:
         alphabet = splitters.ByteLevel.alphabet()
-        made = cls(**kwargs)  # without a vocabulary
         splitter = _splitter(made.pre_tokenizer_steps())
 
         def clean(texts):
@@ -321,7 +321,7 @@ def train_byte_pair(
 
     else:
         alphabet = []
-        splitter, clean = splitters.WhitespaceSplit(), cls().clean_texts
+        splitter, clean = splitters.WhitespaceSplit(), made.clean_texts
     least = len(special) + len(alphabet)
     _check_size(vocabulary_size, least, "special tokens and bytes")
     counts: Mapping[str, int] | None = None
@@ -380,7 +380,7 @@ def _frequent_characters(texts, count, alphabet):
 
     `tokenizers` would choose at random among equally frequent ones.
     """
-    frequencies = collections.Counter()
+    frequencies: collections.Counter[str] = collections.Counter()
     for text in texts:
         frequencies.update(text)
     others = {*frequencies} - {*alphabet, " "}

@@ -349,7 +349,8 @@ def test_a_dtype_is_for_all_backbones_of_a_preset(make, dtype, tmp_path):
 @pytest.mark.slow
 @pytest.mark.any_backend
 def test_errors_of_the_process_that_has_tensorflow():
-    with pytest.raises(OSError, match=r"No such file .*'nothing'"):
+    with pytest.raises(OSError, match=r"No such file .*'nothing'") as caught:
         exported.run_with_tensorflow("import sys; open(sys.argv[1])", "nothing")
+    assert "Traceback" in str(caught.value.__cause__)
     with pytest.raises(RuntimeError, match="KeyError: 'x'"):
         exported.run_with_tensorflow("{}['x']")

@@ -86,16 +86,14 @@ def weights_cast_once() -> Iterator[None]:
 def _cast(weight, x):
     import torch
 
-    dtype = x.dtype
-
     compiles = torch.compiler.is_compiling()
     casts = None if compiles or torch.is_grad_enabled() else _casts.get()
     if casts is None:
-        return weight.value.to(dtype)
+        return weight.value.to(x.dtype)
     # Keras also calls layers on a device without numbers, to learn shapes.
-    key = id(weight), dtype, x.device
+    key = id(weight), x.dtype, x.device
     if key not in casts:
-        casts[key] = weight.value.to(dtype)
+        casts[key] = weight.value.to(x.dtype)
     return casts[key]
 
 
