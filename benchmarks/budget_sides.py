@@ -134,11 +134,11 @@ def keras_bertfam(work):
         return keras.ops.convert_to_numpy(outputs)
 
     callback = _in_budget(curve, recipe, lambda: scored.evaluate(logits))
-    for end, length, rows in phases(recipe):
+    for end, length, rows, rate in phases(recipe):
         preprocessor = objective.preprocessor_cls(
             tokenizer,
             sequence_length=length,
-            mask_selection_rate=recipe.mask_selection_rate,
+            mask_selection_rate=rate,
             strategy=recipe.strategy,
             seed=work.seed,
         )

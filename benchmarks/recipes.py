@@ -30,6 +30,7 @@ class Recipe:
         short_rows: float, the share of the budget on rows of half the length, twice
             as many in a batch.
         small_batches: float, the share of the budget on batches of half the rows.
+        many_masks: float, the share of the budget at twice the masking rate.
         backend: str. The Keras backend; `""` for that of the command line.
         precision: str. Keras's policy, such as `"mixed_bfloat16"`.
     """
@@ -50,6 +51,7 @@ class Recipe:
     vocabulary_size: int = 0
     short_rows: float = 0.0
     small_batches: float = 0.0
+    many_masks: float = 0.0
     backend: str = ""
     precision: str = "float32"
 
@@ -92,24 +94,28 @@ def _value(name, text, kind):
 
 
 def phases(recipe):
-    """The parts of a run whose batches are of one shape.
+    """The parts of a run whose batches are made alike.
 
     Args:
         recipe: `Recipe`.
 
     Returns:
         List of tuples: the share of the budget at which a part ends, the length of
-        its rows, and their number in a batch.
+        its rows, their number in a batch, and the masking rate.
     """
-    ends = sorted({recipe.short_rows, recipe.small_batches, 1.0} - {0.0})
+    shares = recipe.short_rows, recipe.small_batches, recipe.many_masks
+    ends = sorted({*shares, 1.0} - {0.0})
     parts = []
     for end in ends:
         length, rows = recipe.sequence_length, recipe.batch_size
+        rate = recipe.mask_selection_rate
         if end <= recipe.short_rows:
             length, rows = length // 2, 2 * rows
         if end <= recipe.small_batches:
             rows = max(1, rows // 2)
-        parts.append((end, length, rows))
+        if end <= recipe.many_masks:
+            rate *= 2
+        parts.append((end, length, rows, rate))
     return parts
 
 
@@ -133,6 +139,7 @@ CANDIDATES = {
     "batch of 16": "batch_size=16",
     "batch of 64": "batch_size=64",
     "half batches for 30 %": "small_batches=0.3",
+    "30 %, later 15 % masked": "many_masks=0.5",
     "rows of 64": "sequence_length=64,batch_size=64",
     "rows of 64 for 70 %": "short_rows=0.7",
     "rows by best fit": "packing=best_fit",

@@ -2,7 +2,8 @@
 
 python ablation.py 'corpus/*.txt' --objective dynamic --objective electra --steps 2000
 
-The files have blank lines between documents. Set KERAS_BACKEND to choose the backend.
+The files have blank lines between documents. The picture at the end needs the extra
+`analysis`. Set KERAS_BACKEND to choose the backend.
 """
 
 import json

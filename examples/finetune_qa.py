@@ -1,4 +1,6 @@
-"""Fine-tune on SQuAD: python finetune_qa.py --train train-v1.1.json --dev dev-v1.1.json
+"""Fine-tune on SQuAD, and print the scores.
+
+    python finetune_qa.py --preset my_bert --train train-v1.1.json --dev dev-v1.1.json
 
 `--preset` is the name of a published checkpoint, or a folder. Without `--train` the
 articles of `--dev` are split: the first 40 to train, the others to test. Set

@@ -2,8 +2,9 @@
 
     python loop_torch.py 'corpus/*.txt' my_bert --steps 1000
 
-`my_bert` is the preset to go on from. The loss is the task's: the mean over the masked
-tokens. Keras's own losses take the mean over all slots, empty ones included.
+`my_bert` is the preset to go on from, which the result replaces. The loss is the
+task's: the mean over the masked tokens. Keras's own losses take the mean over all
+slots, empty ones included.
 """
 
 import keras

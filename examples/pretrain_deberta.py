@@ -46,7 +46,9 @@ def main(
         )
         model = tasks.ReplacedTokenDetection(backbone, preprocessor)
     else:
-        preprocessor = tasks.MaskedLMPreprocessor(tokenizer, length, strategy="ngrams")
+        preprocessor = tasks.MaskedLMPreprocessor(
+            tokenizer, length, strategy="ngram_windows"
+        )
         model = tasks.MaskedLM(backbone, preprocessor, decoder_positions=length)
     arguments = recipe.optimizer_arguments() | {"total_steps": steps}
     arguments["learning_rate"] = learning_rate

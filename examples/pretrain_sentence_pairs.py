@@ -4,7 +4,9 @@
 
 The files have blank lines between documents. `--help` lists the options, those of
 `python -m keras_bertfam pretrain`; started again after a kill, with `--resume`, it
-goes on where it was. Set KERAS_BACKEND to choose the backend.
+goes on where it was. Unlike the command it keeps the tokenised text in memory, and
+takes neither `--mix-exponent` nor a prepared corpus. Set KERAS_BACKEND to choose the
+backend.
 """
 
 import typer

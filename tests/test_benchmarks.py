@@ -104,9 +104,14 @@ def test_candidates_from_a_file(tmp_path):
 
 
 def test_parts_of_a_run():
-    assert recipes.phases(Recipe()) == [(1.0, 128, 32)]
-    mixed = Recipe(short_rows=0.7, small_batches=0.3)
-    assert recipes.phases(mixed) == [(0.3, 64, 32), (0.7, 64, 64), (1.0, 128, 32)]
+    assert recipes.phases(Recipe()) == [(1.0, 128, 32, 0.15)]
+    mixed = Recipe(short_rows=0.7, small_batches=0.3, many_masks=0.5)
+    assert recipes.phases(mixed) == [
+        (0.3, 64, 32, 0.3),
+        (0.5, 64, 64, 0.3),
+        (0.7, 64, 64, 0.15),
+        (1.0, 128, 32, 0.15),
+    ]
 
 
 def test_masks_are_a_sixth_of_each_row_and_scored_alike(files):

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import math
 import re
 import types
 
@@ -515,3 +516,10 @@ def test_it_is_said_if_nothing_was_learned():
     assert "answering 'positive' would have an accuracy of 0.7500" in said
     assert finetuning._learned_nothing(examples, {"accuracy": 0.76}) is None
     assert finetuning._learned_nothing(examples, {"matthews": 0.0}) is None
+
+
+def test_a_score_that_is_no_number_is_the_least():
+    nan = float("nan")
+    assert finetuning._median([0.85, nan, 0.84]) == 0.84
+    assert finetuning._median([nan, 0.84, 0.85]) == 0.84
+    assert math.isnan(finetuning._median([nan, nan, 0.85]))

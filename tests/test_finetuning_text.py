@@ -53,7 +53,7 @@ def test_what_is_made_of_a_preset(preset, tmp_path, monkeypatch):
     prepared = model.preprocessor
     assert (prepared.sequence_length, prepared.packed) == (12, True)
     lengths = [len(prepared.tokenizer(text)) for text in targets]
-    assert prepared.target_length == min(max(lengths) + 1, 12)
+    assert prepared.target_length == max(lengths) + 1
     _, _, weights = prepared(inputs, targets)
     assert weights.numpy().sum() == sum(min(size + 1, 12) for size in lengths)
     rate = finetuning_text.optimizer(model, 1e-3, fine_tuning_recipe("t5"))
@@ -132,3 +132,23 @@ def test_command(preset, tmp_path):
     columns = ["--text", "de", "--text", "en"]
     done = CliRunner().invoke(app, ["predict", best, path, *columns])
     assert done.exit_code == 2 and "must be one column" in done.output
+
+
+@pytest.mark.any_backend
+def test_answers_are_written_greedily_whatever_the_checkpoint_says(preset):
+    model = tasks.TextToText.from_preset(preset)
+    expected = prediction.write_texts(model, ["the cat", "a dog"])
+    said = {"num_beams": 3, "min_length": 12, "num_return_sequences": 2}
+    again = tasks.TextToText(model.backbone, model.preprocessor, generation=said)
+    again.set_weights(model.get_weights())
+    assert prediction.write_texts(again, ["the cat", "a dog"]) == expected
+
+
+@pytest.mark.any_backend
+def test_rows_have_room_for_targets_longer_than_inputs(preset):
+    task = dataclasses.replace(get_task("sst2"), label_names=("bad", "the cat " * 9))
+    model = finetuning_text.make_model(task, preset, sequence_length=8)
+    examples = Examples(["the cat", "a dog"], [0, 1], task)
+    _, targets = finetuning_text.prepare(model, examples)
+    size = len(model.preprocessor.tokenizer(targets[1]))
+    assert model.preprocessor.target_length == size + 1 > 8

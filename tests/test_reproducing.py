@@ -437,6 +437,40 @@ def test_labelled_data_as_text(tmp_path, monkeypatch):
     assert known.columns == ["targets", "frozen"]
 
 
+def test_the_most_labelled_examples(tmp_path):
+    (tmp_path / "sst2").mkdir()
+    lines = "".join(f"word\t{k % 2}\n" for k in range(8))
+    for name in ("train", "dev"):
+        (tmp_path / "sst2" / f"{name}.tsv").write_text(f"sentence\tlabel\n{lines}")
+    found = labelled.load_texts("sst2", str(tmp_path / "sst2"), 3)
+    assert [len(part.y) for part in found] == [3, 8]
+    (tmp_path / "wnut17").mkdir()
+    for name in ("wnut17train.conll", "emerging.test.annotated"):
+        (tmp_path / "wnut17" / name).write_text("a\tO\n\n" * 8)
+    found = labelled.load("wnut17", str(tmp_path / "wnut17"), 3)
+    assert [len(part.y) for part in found] == [3, 8]
+
+
+@pytest.mark.parametrize(
+    "table, arguments, message",
+    [
+        ("t5-objectives", ["--labelled-limit", "5"], "left out without `--labelled`"),
+        (
+            "t5-objectives",
+            ["--labelled", "{data}", "--labelled-limit", "0"],
+            "`--labelled-limit` must be an int of at least 1",
+        ),
+        ("realm", ["--labelled-limit", "5"], "must be left out for the table realm"),
+    ],
+)
+def test_wrong_limits_of_labelled_data(tmp_path, table, arguments, message):
+    (tmp_path / "sst2").mkdir()
+    arguments = [text.format(data=tmp_path) for text in arguments]
+    result = CliRunner().invoke(app, ["reproduce", table, *arguments])
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+
+
 @pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_table(table, tmp_path):

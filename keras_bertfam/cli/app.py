@@ -15,6 +15,7 @@ from keras_bertfam.cli import combinations, inputs, preparing, screen
 from keras_bertfam.cli.glue import BENCHMARKS
 from keras_bertfam.cli.options import as_setting, takes_a_run
 from keras_bertfam.cli.reproduce import paper_report, paper_tables, studies
+from keras_bertfam.cli.reproduce.labelled import LABELLED_LIMIT
 from keras_bertfam.cli.runs import VOCABULARY, PretrainingRun
 from keras_bertfam.cli.screen import as_options, of_command
 from keras_bertfam.datasets.task_data import TASKS
@@ -167,6 +168,13 @@ def reproduce(
     labelled: Annotated[
         str | None, typer.Option(help="Folder of labelled data. Some tables use it.")
     ] = None,
+    labelled_limit: Annotated[
+        int | None,
+        typer.Option(
+            help="The most examples to learn of each labelled dataset. Default: "
+            f"{LABELLED_LIMIT}."
+        ),
+    ] = None,
     sizes: Annotated[
         list[float] | None,
         typer.Option(
@@ -182,6 +190,11 @@ def reproduce(
         factor = scale if scale == paper_tables.PAPER else _as_number(scale)
         changes = dict(map(as_setting, change or ()))
         if table in studies.STUDIES:
+            if labelled_limit is not None:
+                raise ValueError(
+                    f"`labelled_limit` must be left out for the table {table}. "
+                    f"Received: {labelled_limit}."
+                )
             request = studies.Request(
                 output,
                 rows or (),
@@ -215,6 +228,7 @@ def reproduce(
             held_out or (),
             changes,
             labelled,
+            labelled_limit,
         )
         with screen.loading():
             from keras_bertfam.cli.reproduce import reproducing
@@ -229,6 +243,7 @@ def reproduce(
             changes,
             typer.echo,
             labelled,
+            labelled_limit,
         )
     typer.echo(f"\n{paper_report.as_text(known, scores)}")
     typer.echo(f"\nWrote {output}: table.md, table.png, results.json, presets.")

@@ -235,7 +235,7 @@ def finetune(
                 if output is not None:
                     submissions.remove_old(output)  # predictions of another model
                     model.save_to_preset(output, card=_card(task, run))
-        median = {k: statistics.median(run[k] for run in runs) for k in runs[0]}
+        median = {k: _median([run[k] for run in runs]) for k in runs[0]}
         if best is None or _nan_last(median[first]) > _nan_last(best[0][first]):
             best = (median, settings)
     median, settings = best
@@ -348,6 +348,12 @@ def _minutes(seconds):
 
 def _nan_last(score):
     return float("-inf") if math.isnan(score) else score
+
+
+def _median(scores):
+    """Compute the median, where NaN is less than all numbers."""
+    found = statistics.median(map(_nan_last, scores))
+    return found if math.isfinite(found) else math.nan
 
 
 def _supported(task, way):

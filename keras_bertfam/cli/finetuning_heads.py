@@ -72,6 +72,8 @@ def make_model(
     changes: dict[str, Any] = {}
     if sequence_length is not None:
         changes = {"sequence_length": sequence_length, "buckets": None}
+        if isinstance(model.preprocessor, tasks.SpanQuestionAnsweringPreprocessor):
+            changes |= model.preprocessor.lengths_for(sequence_length)
     if not labelled and hasattr(model.preprocessor, "label_names"):
         changes["label_names"] = task.label_names
     if packed:

@@ -12,6 +12,8 @@ from keras_bertfam.cli.prediction import write_texts
 from keras_bertfam.datasets import text_to_text
 from keras_bertfam.datasets.task_data import TaskData
 from keras_bertfam.tasks.recipes import FineTuningRecipe, recipe_of
+from keras_bertfam.tokenizers.pipeline_ops import tokenize
+from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Model
 
 OWN_KIND = "text_to_text"
@@ -71,9 +73,10 @@ def prepare(model: Model, examples: datasets.Examples) -> tuple[Any, Any]:
     config = model.preprocessor
     longest = 3
     for start in range(0, len(targets), _AT_ONCE):
-        part = targets[start : start + _AT_ONCE]
-        _, _, weights = config(part, part)
-        longest = max(longest, int(weights.numpy().sum(1).max()))
+        tokens = tokenize(config.tokenizer, to_utf8(targets[start : start + _AT_ONCE]))
+        most = int(tokens.row_lengths().numpy().max())
+        longest = max(longest, most + config.layout.specials)
+    longest = min(longest, model.backbone.max_sequence_length or longest)
     model.preprocessor = tasks.TextToTextPreprocessor(
         config.tokenizer,
         config.sequence_length,

@@ -25,6 +25,7 @@ from keras_bertfam.presets.names import list_presets
 from keras_bertfam.tasks.generation.defaults import DRAWN_FROM
 from keras_bertfam.tasks.generation.nucleus import NucleusSampler
 from keras_bertfam.tasks.generation.prompts import as_texts, stop_ids
+from keras_bertfam.tasks.generation.settings import GenerationSettings
 from keras_bertfam.types import Model
 
 BATCH = 256
@@ -283,7 +284,8 @@ def write_texts(model: Model, texts: Sequence[str], batch_size: int = 32) -> lis
         rows = preprocessor.generate_preprocess([*texts[start : start + batch_size]])
         names = ("token_ids", "padding_mask")
         inputs = {name: rows[f"encoder_{name}"] for name in names}
-        ids = model.generate(inputs, length)
+        # Not as the checkpoint says: its least length may be that of summaries.
+        ids = model.generate(inputs, length, "greedy", settings=GenerationSettings())
         written += as_texts(model, ids, stop_ids(model, "auto"), specials=True)
     return written
 

@@ -180,7 +180,7 @@ class Examples:
             order = {key: k for k, key in enumerate(dict.fromkeys(questions))}
             numbers, count = [order[key] for key in questions], len(order)
         drawn: set[int] = set()
-        if self.task.kind == "classification" and self.y is not None:
+        if self.task.kind in ("classification", "relations") and self.y is not None:
             labels = self.y
         else:
             labels = [0] * count
@@ -373,9 +373,13 @@ def _with_labels(convert):
     return arranged
 
 
+# Columns with the numbers of examples, in data of GLUE and SuperGLUE.
+NUMBERS = ("idx", "index")
+
+
 def _ids(records):
     """List the numbers that data of GLUE and SuperGLUE gives to examples, if any."""
-    for name in ("idx", "index"):
+    for name in NUMBERS:
         numbers = [record.get(name) for record in records]
         given = [str(n) for n in numbers if isinstance(n, (int, str))]
         if len({*given}) == len(records):

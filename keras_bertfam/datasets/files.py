@@ -302,8 +302,9 @@ def read_conll(
 ) -> list[dict[str, list[str]]]:
     """Read words with labels, one word a line, with blank lines between sentences.
 
-    Columns are separated by tabs or spaces. Comments, `-DOCSTART-` lines, and CoNLL-U's
-    ranges and empty words (`1-2`, `1.1`) are left out.
+    Columns are separated by tabs or spaces. `-DOCSTART-` lines are left out, and so are
+    CoNLL-U's comments, ranges and empty words (`1-2`, `1.1`). In other files `#` may be
+    a word.
 
     Args:
         path: path of a file.
@@ -317,7 +318,9 @@ def read_conll(
         A list with a dict of lists of strings for each sentence.
 
     Raises:
-        ValueError: for a line with too few columns, or, without a `header`, too many.
+        ValueError: for a line with too few columns, or, without a `header`, too many;
+            and without a `header` if each of several sentences seems to begin with a
+            comment.
     """
     universal = suffix_of(path) == ".conllu" or header[:1] == ("id",)
     exact = not header
@@ -352,6 +355,12 @@ def read_conll(
         if begins is not None and not words:
             begins.append(number)
         words.append(values[: len(header)])
+    first = header[0] if header else ""
+    if exact and len(sentences) > 1 and all(s[first][0] == "#" for s in sentences):
+        raise ValueError(
+            f"{path!s} must have words, not comments, in lines that begin with '#', or "
+            "be a .conllu file. Received: such a line before each sentence."
+        )
     return sentences
 
 
@@ -394,7 +403,12 @@ _EXPECTED = (
 
 
 def is_answers(value: Any) -> bool:
-    """Tell whether a value is answers with places, unlike every other label."""
+    """Tell whether a value, or JSON, is answers with places, unlike other labels."""
+    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
+        try:
+            value = parse_json(value)
+        except ValueError:
+            return False
     first = value[0] if isinstance(value, list) and value else value
     return isinstance(first, dict) and "text" in first
 

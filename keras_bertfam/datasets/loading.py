@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_bertfam.arguments import check_number, checked
 from keras_bertfam.datasets import files, open_questions, super_glue, tables
-from keras_bertfam.datasets.examples import Examples, arrange
+from keras_bertfam.datasets.examples import NUMBERS, Examples, arrange
 from keras_bertfam.datasets.own_tables import load_table, question_records
 from keras_bertfam.datasets.tables import TableRequest
 from keras_bertfam.datasets.task_data import TASKS, TaskData, get_task
@@ -386,7 +386,7 @@ def _read(task, path, broken):
     one_label = task.kind in ("classification", "regression")
     if one_label and tables.has_columns_without_tabs(path):
         # A test part has no labels.
-        optional = [name for name in (task.label, "id") if name is not None]
+        optional = [name for name in (task.label, *NUMBERS) if name is not None]
         return tables.read(path, TableRequest(task.columns, optional=optional)).records
     json = task.json_lines or suffix_of(path) in (".json", ".jsonl", ".ndjson")
     if json or task.kind in ("multiple_choice", "relations"):

@@ -1,5 +1,6 @@
 """Make examples from a table that has no `TaskData`."""
 
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -15,7 +16,9 @@ from keras_bertfam.datasets.examples import (
 from keras_bertfam.datasets.files import answers_in, is_answers
 from keras_bertfam.datasets.tables import Table, TableRequest
 from keras_bertfam.datasets.task_data import TaskData
-from keras_bertfam.layers.data.labels import check_labels
+from keras_bertfam.layers.data.labels import check_labels, is_no_label
+from keras_bertfam.metrics.scores import marks_entities
+from keras_bertfam.types import Config
 
 _QUESTIONS = "question_answering"
 _KINDS = ("classification", "regression", "tagging", "multi_label", "text_to_text") + (
@@ -51,7 +54,9 @@ def load_table(
     _check_arguments(request, label_names, kind)
     table = tables.read(source, request)
     if kind is None and request.label is not None and len(request.text) == 2:
-        kind = _QUESTIONS if is_answers(table.records[0][request.label]) else None
+        given = (record[request.label] for record in table.records)
+        first = next((label for label in given if label not in (None, "", [])), None)
+        kind = _QUESTIONS if is_answers(first) else None
     if kind == _QUESTIONS:
         return _load_questions(table, request)
     words = isinstance(table.records[0][request.text[0]], list)
@@ -88,12 +93,18 @@ def load_table(
         label_names = label_names or table.label_names
         if label_names is None and kind == "classification":
             label_names = _names_of(table, labels, request.label)
+    more: Config = {}
+    if words:
+        tags = label_names or itertools.chain(*labels)
+        if not marks_entities(tag for tag in tags if not is_no_label(tag)):
+            more = {"metrics": ("word_accuracy", "word_macro_f1")}
     task = TaskData(
         table.name,
         kind,
         columns=tuple(request.text),
         label=request.label,
         label_names=None if label_names is None else tuple(label_names),
+        **more,
     )
     return arrange(task, table.records, table.place)
 

@@ -38,6 +38,7 @@ def _(
 ) -> dict[str, Signature]:
     usual = preprocessor.sequence_length
     most = most_tokens(max_input_tokens, usual, positions_of(model))
+    start = prompt_start_ids(preprocessor)
 
     def encode(tokens):
         tokens, good = _with_known_ids(tokens[:, :most], model)
@@ -46,7 +47,8 @@ def _(
         return {**model(batch, training=False), "padding_mask": mask}
 
     def texts(text):
-        return tokenize(preprocessor.tokenizer, to_utf8(text))
+        tokens = tokenize(preprocessor.tokenizer, to_utf8(text))
+        return _between(start, tokens[:, : max(most - len(start), 0)])
 
     return _signatures(texts, encode, "A")
 

@@ -29,9 +29,9 @@ from keras_bertfam.presets.inspection import check_export_paths
 from keras_bertfam.tasks.generation.causal_lm import CausalLM
 from keras_bertfam.tasks.generation.defaults import (
     default_length,
-    default_sampler,
     default_settings,
     merged,
+    with_defaults,
 )
 from keras_bertfam.tasks.generation.prompts import first_token_ids
 from keras_bertfam.tasks.generation.samplers import as_sampler
@@ -223,6 +223,8 @@ def export_saved_model(
     numbers = (top_k, max_length, max_input_tokens)
     top_k, max_length, max_input_tokens = map(_without_numpy, numbers)
     checked_settings = _checked_settings(model, settings)
+    if isinstance(stop_token_ids, int | np.integer):
+        stop_token_ids = [int(stop_token_ids)]
     stops = () if stop_token_ids is None else stop_token_ids
     if not isinstance(stops, str) and any(map(np.ndim, stops)):
         raise ValueError(
@@ -302,8 +304,7 @@ def _with_defaults(model, max_length, sampler, settings):
     # The signature counts new tokens from the end of the prompts.
     if max_length is None and said and not (goes_on and "max_new_tokens" in said):
         max_length = default_length(usual, begun)
-    settings = merged(settings, default_settings(usual))
-    sampler = default_sampler(usual) if sampler is None else sampler
+    sampler, settings = with_defaults(sampler, settings, usual)
     return {
         "max_length": max_length,
         "sampler": as_sampler(sampler, settings),

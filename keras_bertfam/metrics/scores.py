@@ -64,11 +64,18 @@ def _correlation(name):
 
 def _entity_f1(library, y_true, y_pred, scheme=None):
     y_true, y_pred = with_labels(y_true, y_pred)
+    if not marks_entities(tags := {tag for row in y_true for tag in row}):
+        raise ValueError(
+            "Tags must be O, or begin with B-, I- or another place in an entity, for "
+            f"entity_f1. Received: {sorted(map(str, tags))[:8]}."
+        )
     options = {}
     scheme = scheme or scheme_of(tag for row in y_true for tag in row)
     if scheme != "CONLL":
         options = {"mode": "strict", "scheme": entity_scheme(scheme)}
-    return library.f1_score(y_true, y_pred, zero_division=0, **options)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* seems not to be NE tag")  # it reads M-
+        return library.f1_score(y_true, y_pred, zero_division=0, **options)
 
 
 def _word_accuracy(library, y_true, y_pred):
@@ -318,9 +325,13 @@ def check_metrics(names: Sequence[str], argument: str = "names") -> None:
 
 
 SCHEMES = ("CONLL", "IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU")
-# Beginnings of tags that only one scheme has.
-_TELLING = {"IOBES": {"E", "S"}, "BILOU": {"L", "U"}}
+_OF_ENTITIES = re.compile("O|[BIESM]|[BIESLUM]-.*")
 _NO_LABEL = (-100, "-100")
+
+
+def marks_entities(tags: Iterable[Any]) -> bool:
+    """Tell whether all tags mark places in entities, as `"B-PER"` and `"O"` do."""
+    return all(_OF_ENTITIES.fullmatch(str(tag)) for tag in tags)
 
 
 def scheme_of(tags: Iterable[Any]) -> str:
@@ -330,12 +341,14 @@ def scheme_of(tags: Iterable[Any]) -> str:
         tags: iterable of tags, or of the names of all classes.
 
     Returns:
-        `"BILOU"` if some tags begin with `"L-"` or `"U-"` (last and single words),
-        `"IOBES"` if some begin with `"E-"` or `"S-"`, and `"CONLL"` otherwise: the
+        `"BILOU"` if some tags begin with `"L-"` or `"U-"` (last and single words);
+        `"IOBES"` if some begin with `"S-"`, and none with `"M-"`; `"IOE2"` if some
+        begin with `"E-"`, and others with `"I-"` alone; and `"CONLL"` otherwise: the
         official reading of `"B-"` and `"I-"`, where an entity may begin with either.
+        It ends after `"E-"` and `"S-"`, and goes on with `"M-"`.
 
     Raises:
-        ValueError: for tags of both schemes.
+        ValueError: for tags of two schemes.
 
     Example:
 
@@ -344,13 +357,16 @@ def scheme_of(tags: Iterable[Any]) -> str:
     ```
     """
     begins = {str(tag)[0] for tag in {*tags} if str(tag)[1:2] == "-"}
-    found = [name for name, letters in _TELLING.items() if letters & begins]
-    if len(found) > 1:
+    if begins & {"L", "U"} and begins & {"E", "S", "M"}:
         raise ValueError(
             f"Tags must be of one scheme: give `scheme`, one of {SCHEMES}. Received: "
             f"tags that begin with {sorted(begins)}."
         )
-    return found[0] if found else SCHEMES[0]
+    if begins & {"L", "U"}:
+        return "BILOU"
+    if "S" in begins and "M" not in begins:
+        return "IOBES"
+    return "IOE2" if "E" in begins and begins <= {"E", "I"} else SCHEMES[0]
 
 
 def check_scheme(scheme: str | None) -> None:

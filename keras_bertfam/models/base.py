@@ -60,6 +60,7 @@ class TokenBackbone(
             unchanged. They make the config, and can't be changed later. See
             `arguments_of`.
         max_global_tokens: int, see `EncoderBackbone`.
+        max_sequence_length: int, the longest row; `None` for any length.
         pooler: layer through which tasks can read the first token's state, or `None`.
 
     Example:
@@ -80,6 +81,7 @@ class TokenBackbone(
     argument_names: Sequence[str] = ()
     pooler: Any
     max_global_tokens = 0
+    max_sequence_length: int | None = None
     built: bool
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -212,7 +214,21 @@ class TokenBackbone(
 
     def __call__(self, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         self.check_inputs(inputs)
+        positions = args[0] if args else kwargs.get("positions")
+        self.check_positions("positions", positions, inputs)
         return super().__call__(inputs, *args, **kwargs)
+
+    def check_positions(self, name: str, positions: Any, inputs: dict) -> None:
+        """Raise a `ValueError` for positions outside of the rows.
+
+        Args:
+            name: of the argument or input.
+            positions: the positions, or `None`. Only a NumPy array is checked.
+            inputs: as for a call. The last that is required has the rows' length.
+        """
+        if isinstance(positions, np.ndarray):
+            length = inputs[self.required_inputs[-1]].shape[1]
+            check_range(name, positions, "length", length)
 
     def check_inputs(self, inputs: dict[str, Any]) -> None:
         """Raise a `ValueError` for wrong inputs, before anything is computed."""
@@ -234,7 +250,7 @@ class TokenBackbone(
                 )
         for name in self.required_inputs:
             self._check_ids(name, inputs[name])
-        longest = getattr(self, "max_sequence_length", None)
+        longest = self.max_sequence_length
         if longest is not None:
             for name in (name for name in inputs if name.endswith("position_ids")):
                 check_range(name, inputs[name], "max_sequence_length", longest)
@@ -486,6 +502,17 @@ class TokenBackbone(
         # must never be initialised, so they get a thread that ends here.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             return thread.submit(count).result()
+
+
+def check_without_cache(arguments: Mapping[str, Any]) -> None:
+    """Raise a `ValueError` for arguments that calls with a `cache` don't read.
+
+    Args:
+        arguments: their values by name; `None` or `False` if they aren't given.
+    """
+    for name, value in arguments.items():
+        if value is not None and value is not False:
+            raise ValueError(f"`{name}` must be left out with a `cache`.")
 
 
 def check_range(name: str, ids: Any, limit: str, most: int, least: int = 0) -> None:

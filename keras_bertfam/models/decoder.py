@@ -89,6 +89,7 @@ class DecoderBackbone(EncoderBackbone):
         if cache is not None:
             others = {
                 "positions": positions,
+                "return_pooled": return_pooled,
                 "return_hidden_states": return_hidden_states,
                 "return_attention": return_attention,
             }

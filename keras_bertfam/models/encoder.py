@@ -19,7 +19,11 @@ from keras_bertfam.layers.attention.windows import (
 from keras_bertfam.layers.blocks.embedding import EncoderEmbedding
 from keras_bertfam.layers.blocks.transformer import TransformerStack
 from keras_bertfam.layers.heads.heads import Pooler
-from keras_bertfam.models.base import TokenBackbone, check_range
+from keras_bertfam.models.base import (
+    TokenBackbone,
+    check_range,
+    check_without_cache,
+)
 from keras_bertfam.presets.families.encoder import ENCODER
 from keras_bertfam.transformer_config import FIELDS, TransformerConfig, take_settings
 from keras_bertfam.types import Config, Tensor
@@ -227,6 +231,7 @@ class EncoderBackbone(TokenBackbone):
         if cache is not None:
             others = {
                 "positions": positions,
+                "return_pooled": return_pooled,
                 "return_hidden_states": return_hidden_states,
                 "return_attention": return_attention,
                 "added_queries": added_queries,
@@ -250,6 +255,11 @@ class EncoderBackbone(TokenBackbone):
         """Compute the outputs of a call; `arguments` go to the stack."""
         mask, position_ids, table_ids = self.mask_and_places(inputs)
         pooled = self.pooler is not None if return_pooled is None else return_pooled
+        if pooled and self.pooler is None:
+            raise ValueError(
+                "`return_pooled` must be false: this backbone has no pooler. Received: "
+                f"return_pooled={return_pooled} for a {type(self).__name__}."
+            )
         if positions is not None and pooled:
             positions = ops.pad(ops.cast(positions, "int32"), [[0, 0], [1, 0]])
         x = self._embed(inputs, mask, table_ids, training)
@@ -369,10 +379,7 @@ class EncoderBackbone(TokenBackbone):
                 f"`cache` must be `None` for a {type(self).__name__} with "
                 f"causal=False. Received: {type(cache).__name__}."
             )
-        others |= {"sequence_ids": inputs.get("sequence_ids")}
-        given = [n for n, x in others.items() if x is not None and x is not False]
-        if given:
-            raise ValueError(f"`{given[0]}` must be left out with a `cache`.")
+        check_without_cache({**others, "sequence_ids": inputs.get("sequence_ids")})
         count = inputs["token_ids"].shape[1]
         if isinstance(cache_index, numbers.Integral) and isinstance(count, int):
             end = cache_index + count

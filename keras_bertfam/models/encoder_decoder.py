@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import check_number
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.decoder import DecoderBackbone
 from keras_bertfam.models.encoder import EncoderBackbone
@@ -126,7 +127,9 @@ class EncoderDecoderBackbone(TokenBackbone):
         super().__init__(dtype=dtype, **kwargs)
         dtype = self.policies(dtype)
         self.keep_arguments(vars(config))
-        self.num_decoder_layers = num_decoder_layers or num_layers
+        count = num_layers if num_decoder_layers is None else num_decoder_layers
+        check_number("num_decoder_layers", count, 1)
+        self.num_decoder_layers = count
         self.scale_outputs = scale_outputs
         common = {name: getattr(config, name) for name in self.settings}
         self.encoder = EncoderBackbone(**common, dtype=dtype, name="encoder")

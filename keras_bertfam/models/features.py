@@ -11,6 +11,15 @@ from keras_bertfam.layers.heads.scalar_mix import ScalarMix
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.types import Config, Model, Tensor
 
+# What tasks read of a backbone.
+_OF_BACKBONES = (
+    "initializer_range",
+    "truncated_initializer",
+    "vocabulary_size",
+    "max_sequence_length",
+    "max_global_tokens",
+)
+
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class FeatureBackbone(TokenBackbone):
@@ -19,7 +28,8 @@ class FeatureBackbone(TokenBackbone):
     ELMo uses a frozen language model in this way; here any backbone can be used. The
     result is a backbone too, so every task of texts and words takes it. Tasks get the
     heads of the backbone's family, without its pooler. With an LSTM the first token's
-    state can stand for the text, since the backward direction has read all of it.
+    state can stand for the text, since the backward direction has read all of it. An
+    LSTM reads whole rows: these features have no `sequence_ids`.
 
     Args:
         backbone: a backbone with `hidden_states`, such as `ElmoBackbone`.
@@ -69,10 +79,12 @@ class FeatureBackbone(TokenBackbone):
         self.frozen = frozen
         self.layer_norm = layer_norm
         self.dropout = dropout
-        for name in ("initializer_range", "truncated_initializer", "vocabulary_size"):
+        for name in _OF_BACKBONES:
             setattr(self, name, getattr(backbone, name))
         self.layer_norm_epsilon = getattr(backbone, "layer_norm_epsilon", None)
-        self.input_names = backbone.input_names
+        unread = "sequence_ids" if lstm_dim else None
+        names = backbone.input_names
+        self.input_names = tuple(name for name in names if name != unread)
         self.required_inputs = backbone.required_inputs
         self.hidden_dim = 2 * lstm_dim if lstm_dim else backbone.hidden_dim
 
@@ -106,6 +118,12 @@ class FeatureBackbone(TokenBackbone):
         return self.backbone._parts()
 
     def check_inputs(self, inputs: dict[str, Any]) -> None:
+        if self.lstm is not None and inputs.get("sequence_ids") is not None:
+            raise ValueError(
+                "`sequence_ids` must be left out of the inputs of features with an "
+                "LSTM, which would read from one sequence on into the next. Received: "
+                f"lstm_dim={self.lstm_dim}."
+            )
         self.backbone.check_inputs(inputs)
 
     def call(

@@ -21,6 +21,25 @@ def without_last(values: Tensor, rank: int) -> Tensor:
     return ops.squeeze(values, -1) if more else values
 
 
+def weights_of(values: Tensor, sample_weight: Any) -> Tensor:
+    """Give each value its weight; weights with fewer axes are those of whole rows.
+
+    Args:
+        values: float tensor.
+        sample_weight: weights, or `None` for 1.
+
+    Returns:
+        Tensor of the shape and dtype of `values`.
+    """
+    ones = ops.ones_like(values)
+    if sample_weight is None:
+        return ones
+    weights = without_last(sample_weight, len(values.shape))
+    fewer = len(values.shape) - len(weights.shape)
+    weights = ops.reshape(weights, (*ops.shape(weights), *[1] * fewer))
+    return ones * ops.cast(weights, values.dtype)
+
+
 def token_crossentropy(token_ids: Tensor, logits: Tensor) -> Tensor:
     """Compute the cross-entropy of each position, in nats and float32.
 
@@ -82,10 +101,7 @@ class WeightedMeanLoss(keras.losses.Loss):
     ) -> Tensor:
         y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
         losses = self.call(y_true, y_pred)
-        weights = ops.ones_like(losses)
-        if sample_weight is not None:
-            sample_weight = without_last(sample_weight, len(losses.shape))
-            weights *= ops.cast(sample_weight, losses.dtype)
+        weights = weights_of(losses, sample_weight)
         total, count = ops.sum(losses * weights), self.count(y_true, weights)
         return distribution.global_mean(total, count)
 
@@ -313,6 +329,17 @@ class WeightedMeanSquaredError(WeightedMeanLoss):
         return ops.square(y_true - y_pred)
 
 
+def _update_by_slot(metric, values, sample_weight):
+    """Update a mean by the values of all slots, which count alike in every batch.
+
+    Keras takes the mean over a row's slots first, so that those of narrow batches would
+    count more than those of wide ones.
+    """
+    weights = weights_of(values, sample_weight)
+    values, weights = (ops.reshape(x, (-1,)) for x in (values, weights))
+    keras.metrics.Mean.update_state(metric, values, weights)
+
+
 @keras.saving.register_keras_serializable("keras_bertfam")
 class Perplexity(keras.metrics.Mean):
     """The exponential of the weighted mean cross-entropy over all batches.
@@ -338,7 +365,8 @@ class Perplexity(keras.metrics.Mean):
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
         y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
-        super().update_state(token_crossentropy(y_true, y_pred), sample_weight)
+        losses = token_crossentropy(y_true, y_pred)
+        _update_by_slot(self, losses, sample_weight)
 
     def result(self) -> Tensor:
         return ops.exp(super().result())
@@ -371,9 +399,9 @@ class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
         y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
         if _are_scores(y_true, y_pred):
             right = y_pred[..., 0, 1]
-            keras.metrics.Mean.update_state(self, right, sample_weight)
         else:
-            super().update_state(y_true, y_pred, sample_weight)
+            right = keras.metrics.sparse_categorical_accuracy(y_true, y_pred)
+        _update_by_slot(self, right, sample_weight)
 
 
 def token_metrics() -> list[keras.metrics.Metric]:
@@ -397,8 +425,15 @@ class _CountingOnce(Mixin):
 
 
 @keras.saving.register_keras_serializable("keras_bertfam", name="AccuracyOfEach")
-class UnweightedAccuracy(_CountingOnce, keras.metrics.SparseCategoricalAccuracy):
+class UnweightedAccuracy(keras.metrics.SparseCategoricalAccuracy):
     """The share of correct classes; examples count once if their weight isn't 0."""
+
+    def update_state(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
+        right = keras.metrics.sparse_categorical_accuracy(y_true, y_pred)
+        weights = ops.not_equal(weights_of(right, sample_weight), 0)
+        _update_by_slot(self, right, weights)
 
 
 @keras.saving.register_keras_serializable("keras_bertfam", name="ErrorOfEach")

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from keras_bertfam.datasets import load_examples
+from keras_bertfam.datasets.files import read_conll
 from keras_bertfam.datasets.task_data import TaskData
 from tests.written_files import write
 
@@ -202,3 +203,12 @@ def test_tsv_agrees_with_the_csv_module(tmp_path):
             file, delimiter="\t", quoting=csv.QUOTE_NONE, quotechar=None
         ).writerows(rows)
     assert load_examples("sst2", data=tmp_path / "a.tsv").x == ['"x" y', "'"]
+
+
+def test_comments_before_each_sentence(tmp_path):
+    path = tmp_path / "my.conll"
+    path.write_text("# s1\nEU B-ORG\n\n# s2\nsat O\n")
+    with pytest.raises(ValueError, match="must have words, not comments"):
+        read_conll(path)
+    path.write_text("# O\nEU B-ORG\n\nsat O\n")  # a hash may be a word
+    assert read_conll(path)[0]["tokens"] == ["#", "EU"]

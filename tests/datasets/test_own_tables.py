@@ -548,3 +548,35 @@ def test_lists_of_classes(tmp_path):
     path.write_text(path.read_text() + json.dumps({"t": "d", "l": "x"}))
     with pytest.raises(ValueError, match="line 4.*list of classes. Received: 'x'"):
         load_examples(path, text="t", label="l")
+
+
+@pytest.mark.parametrize(
+    ("tags", "metric"),
+    [
+        ([["B-PER", "O"], ["O", "O"]], "entity_f1"),
+        ([["B-PER", -100], ["O", "O"]], "entity_f1"),
+        ([["NOUN", "CCONJ"], ["X", "NOUN"]], "word_accuracy"),
+        ([[1, 0], [0, 0]], "word_accuracy"),
+        ([["PER", "O"], ["O", "ORG"]], "word_accuracy"),
+    ],
+)
+def test_metrics_of_tags(tags, metric, tmp_path):
+    records = [{"tokens": ["EU", "sat"], "ner": row} for row in tags]
+    path = tmp_path / "tags.jsonl"
+    path.write_text("\n".join(map(json.dumps, records)))
+    examples = load_examples(path, text="tokens", label="ner")
+    assert examples.task.metrics[0] == metric
+
+
+def test_answers_behind_questions_without_one(tmp_path):
+    found = {"text": ["a"], "answer_start": [4]}
+    for none, some in (([], found), ("", json.dumps(found))):
+        records = [
+            {"q": "who", "c": "not a b", "answers": none},
+            {"q": "who", "c": "not a b", "answers": some},
+        ]
+        path = tmp_path / "own.jsonl"
+        path.write_text("\n".join(map(json.dumps, records)))
+        examples = load_examples(path, text=["q", "c"], label="answers")
+        assert examples.task.kind == "question_answering"
+        assert [len(y["text"]) for y in examples.y] == [0, 1]

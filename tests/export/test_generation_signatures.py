@@ -397,3 +397,20 @@ def test_long_texts_are_cut_at_a_length_of_the_signature(seq2seq, causal, tmp_pa
     served = tf.saved_model.load(path).signatures["token_ids"]
     first, second = rows_of(served(**padded([[5, 70, 71, 72], [70, 71, 72]])))
     assert first == second
+
+
+def test_a_bare_decoder_reads_texts_as_its_task_does(documents, tmp_path):
+    tokenizer = train_byte_pair(documents, 300, family="modernbert")
+    size = tokenizer.vocabulary_size()
+    backbone = make("ModernBertDecoder", vocabulary_size=size)
+    preprocessor = tasks.CausalLMPreprocessor(tokenizer, 16)
+    (start,) = preprocessor.prompt_start_ids
+    backbone.save_to_preset(tmp_path / "preset")
+    tokenizer.save_to_preset(tmp_path / "preset")
+    path = export_saved_model(str(tmp_path / "preset"), tmp_path / "1")
+    served = tf.saved_model.load(path).signatures["serving_default"]
+    found = served(text=tf.constant(PROMPTS[:1]))["sequence_output"]
+    ids = np.array([[start, *np.asarray(tokenizer(PROMPTS[0])).tolist()]])
+    rows = {"token_ids": ids, "padding_mask": np.ones(ids.shape, bool)}
+    expected = keras.ops.convert_to_numpy(backbone(rows)["sequence_output"])
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)

@@ -240,3 +240,28 @@ def test_texts_that_have_no_score():
         found = compute_metrics(["rouge1"], ["кошка сидит", "a cat"], ["a", "a cat"])
     assert found == {"rouge1": 50.0}
     assert compute_metrics(["word_macro_f1"], [[-100]], [["O"]])["word_macro_f1"] == 0
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme"),
+    [
+        ("I-PER E-PER O E-LOC", "IOE2"),
+        ("B-PER E-PER O B-LOC", "CONLL"),
+        ("B-PER M-PER M-PER E-PER S-LOC", "CONLL"),
+        ("B M E S O", "CONLL"),
+    ],
+)
+def test_other_schemes_of_entities(tags, scheme):
+    pytest.importorskip("seqeval")
+    row = tags.split()
+    assert scheme_of(row) == scheme
+    assert compute_metrics(["entity_f1"], [row], [row]) == {"entity_f1": 1.0}
+    wrong = [*row[:-1], "O" if row[-1] != "O" else "S"]
+    assert compute_metrics(["entity_f1"], [row], [wrong])["entity_f1"] < 1
+
+
+def test_tags_that_mark_no_entities():
+    pytest.importorskip("seqeval")
+    for tags in (["NOUN", "CCONJ"], ["PER", "O", "ORG"], ["0", "1"]):
+        with pytest.raises(ValueError, match="for entity_f1. Received"):
+            compute_metrics(["entity_f1"], [tags], [tags])

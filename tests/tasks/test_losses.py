@@ -10,6 +10,7 @@ from keras_bertfam.tasks.losses import (
     DetectionCrossentropy,
     Perplexity,
     TokenAccuracy,
+    UnweightedAccuracy,
     WeightedMeanSquaredError,
 )
 from keras_bertfam.tasks.retrieval.open_question_answering import UnweightedShare
@@ -163,3 +164,40 @@ def test_saved_files_name_metrics_as_they_were_called():
 def test_no_loss_takes_arguments_that_it_doesnt_know(cls):
     with pytest.raises(TypeError, match="reduction"):
         cls(reduction="sum")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("metric", [TokenAccuracy, Perplexity, UnweightedAccuracy])
+def test_slots_of_batches_of_all_widths_count_alike(metric):
+    rng = np.random.default_rng(0)
+    batches = [
+        (
+            rng.integers(0, 5, (2, width)),
+            rng.normal(size=(2, width, 5)).astype("float32"),
+            rng.integers(0, 2, (2, width)).astype("float32"),
+        )
+        for width in (8, 64, 3)
+    ]
+    found, flat = metric(), metric()
+    for y, logits, weights in batches:
+        found.update_state(y, logits, weights)
+    joined = [
+        np.concatenate([x.reshape(-1, *x.shape[2:]) for x in part])
+        for part in zip(*batches, strict=True)
+    ]
+    flat.update_state(*joined)
+    assert float(found.result()) == pytest.approx(float(flat.result()), rel=1e-5)
+    rows = metric()
+    rows.update_state(*batches[0][:2], np.array([1.0, 0.0], "float32"))
+    first = metric()
+    first.update_state(batches[0][0][:1], batches[0][1][:1])
+    assert float(rows.result()) == pytest.approx(float(first.result()), rel=1e-5)
+
+
+@pytest.mark.any_backend
+def test_weights_of_rows():
+    logits = np.random.default_rng(0).normal(size=(2, 2, 4)).astype("float32")
+    loss, y = MaskedCrossentropy(), np.array([[1, 2], [3, 0]])
+    expected = float(loss(y[:1], logits[:1]))
+    for weights in ([1.0, 0.0], [[1.0], [0.0]]):
+        assert float(loss(y, logits, np.array(weights))) == pytest.approx(expected)

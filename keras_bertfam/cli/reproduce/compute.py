@@ -129,15 +129,13 @@ class Compute(Study):
             pretraining.pretrain(run, lambda line: None)
         reader = types.SimpleNamespace(tokenizer=load_tokenizer(run.output))
         curve = []
-        for folder in sorted(
-            glob.glob(f"{glob.escape(run.output)}-checkpoints/step-*")
-        ):
+        found = glob.glob(f"{glob.escape(run.output)}-checkpoints/step-*")
+        for steps, folder in sorted((int(re.findall(r"\d+", f)[-1]), f) for f in found):
             backbone = models.Backbone.from_preset(folder)
             task: Any = types.SimpleNamespace(backbone=backbone, preprocessor=reader)
-            steps = int(re.findall(r"\d+", folder)[-1])
             cost = steps * step_operations(backbone, run, self.sizes.get(row)) / 1e12
-            found = measure(Trained(task, run, None, run), [_SCORE])
-            curve.append([cost, found[_SCORE]])
+            scores = measure(Trained(task, run, None, run), [_SCORE])
+            curve.append([cost, scores[_SCORE]])
         return {"operations": curve[-1][0], _SCORE: curve[-1][1], "curve": curve}
 
     def draw(self, scores: Any, path: str) -> None:

@@ -40,7 +40,8 @@ _TEXT_RATE, _TEXT_EPOCHS = 1e-3, 4
 _TEXT_LENGTH = 256  # tokens, at least: a question with its passage
 _MOST_WRITTEN = 500  # texts take longer to write than labels
 _BATCH = 32
-_MOST = 6000  # examples to train on, and to score
+_MOST_SCORED = 6000
+LABELLED_LIMIT = 6000  # examples to train on, by default
 
 
 def column(name: str, way: str) -> str:
@@ -67,7 +68,7 @@ def find(folder: str | None, name: str) -> str | None:
     return next((place for place in places if os.path.isdir(place)), None)
 
 
-def load(name: str, place: str) -> tuple[Any, Any]:
+def load(name: str, place: str, limit: int = LABELLED_LIMIT) -> tuple[Any, Any]:
     """Load examples to train on and to score.
 
     If EWT's training part is missing, its trees are learned from the validation part.
@@ -75,9 +76,10 @@ def load(name: str, place: str) -> tuple[Any, Any]:
     Args:
         name: a key of `PLACES`.
         place: its folder.
+        limit: int. The most examples to train on.
 
     Returns:
-        A tuple of two `Examples`: the first 6,000 of each at most.
+        A tuple of two `Examples`: the first `limit` and the first 6,000 at most.
     """
     from keras_bertfam import datasets
 
@@ -87,7 +89,8 @@ def load(name: str, place: str) -> tuple[Any, Any]:
         if name != "ud_ewt_trees":
             raise
         train = datasets.load_examples(name, "validation", place)
-    return train.take(_MOST), datasets.load_examples(name, "test", place).take(_MOST)
+    test = datasets.load_examples(name, "test", place)
+    return train.take(limit), test.take(_MOST_SCORED)
 
 
 def score(name: str, way: str, trained: Any) -> float | None:
@@ -113,7 +116,7 @@ def score(name: str, way: str, trained: Any) -> float | None:
     from keras_bertfam.metrics.callback import predicted_labels
     from keras_bertfam.models import FeatureBackbone
 
-    train, test = load(name, place)
+    train, test = load(name, place, trained.labelled_limit)
     cls = CLASSES[train.task.kind]
     length = trained.run.sequence_length
     preprocessor = cls.preprocessor_cls(
@@ -135,7 +138,7 @@ def score(name: str, way: str, trained: Any) -> float | None:
     return metrics.compute_metrics([metric], test.y, found)[metric]
 
 
-def load_texts(name: str, place: str) -> tuple[Any, Any]:
+def load_texts(name: str, place: str, limit: int = LABELLED_LIMIT) -> tuple[Any, Any]:
     """Load examples to train on as text, and examples to score.
 
     If SQuAD's training part is missing, three quarters of the validation articles are
@@ -144,9 +147,10 @@ def load_texts(name: str, place: str) -> tuple[Any, Any]:
     Args:
         name: a key of `TEXT_PLACES`.
         place: its folder.
+        limit: int. The most examples to train on.
 
     Returns:
-        A tuple of two `Examples`: the first 6,000 and the first 500 at most.
+        A tuple of two `Examples`: the first `limit` and the first 500 at most.
     """
     from keras_bertfam import datasets
 
@@ -157,7 +161,7 @@ def load_texts(name: str, place: str) -> tuple[Any, Any]:
         if name != "squad":
             raise
         train, held_out = held_out.split_articles(3 * len({*held_out.titles}) // 4)
-    return train.take(_MOST), held_out.take(_MOST_WRITTEN)
+    return train.take(limit), held_out.take(_MOST_WRITTEN)
 
 
 def score_written(name: str, trained: Any) -> float | None:
@@ -181,7 +185,7 @@ def score_written(name: str, trained: Any) -> float | None:
     from keras_bertfam.cli import finetuning_text
     from keras_bertfam.cli.prediction import write_texts
 
-    train, held_out = load_texts(name, place)
+    train, held_out = load_texts(name, place, trained.labelled_limit)
     backbone = trained.model.backbone
     before = backbone.get_weights()
     # T5's positions are relative: rows may be longer than in pre-training.

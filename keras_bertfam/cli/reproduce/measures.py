@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_bertfam import tasks
 from keras_bertfam.cli.reproduce import labelled
+from keras_bertfam.cli.reproduce.labelled import LABELLED_LIMIT
 from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.corpus import python_docstrings
 from keras_bertfam.datasets.task_data import TASKS
@@ -33,6 +34,7 @@ class Trained:
         held_out: `tf.data.Dataset` of documents, or a prepared corpus.
         paper: `PretrainingRun` with the paper's settings.
         labelled: folder of labelled data, or `None`.
+        labelled_limit: int, the most examples to learn of each dataset in it.
     """
 
     task: Model
@@ -40,6 +42,7 @@ class Trained:
     held_out: TFDataset
     paper: PretrainingRun
     labelled: str | None = None
+    labelled_limit: int = LABELLED_LIMIT
 
     @functools.cached_property
     def model(self) -> Model:

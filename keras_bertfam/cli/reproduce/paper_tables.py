@@ -13,6 +13,7 @@ from keras_bertfam.cli.inputs import check_files
 from keras_bertfam.cli.reproduce import labelled as labelled_data
 from keras_bertfam.cli.reproduce.measures import MEASURES, Measure
 from keras_bertfam.cli.runs import PretrainingRun, merged, with_recipe
+from keras_bertfam.number_ranges import check_number
 from keras_bertfam.types import Config, Path
 
 _FOLDER = importlib.resources.files("keras_bertfam.cli.reproduce") / "tables"
@@ -196,6 +197,7 @@ def check_request(
     held_out: Sequence[str] = (),
     changes: Config | None = None,
     labelled: str | None = None,
+    labelled_limit: int | None = None,
 ) -> tuple[PaperTable, list[str]]:
     """Check the arguments of `reproducing.reproduce`.
 
@@ -205,8 +207,8 @@ def check_request(
 
     Raises:
         ValueError: for an unknown table, row or setting, fewer than one seed, a `scale`
-            that isn't a number, `data` without `held_out`, or a table of labelled data
-            without such data.
+            that isn't a number, `data` without `held_out`, a table of labelled data
+            without such data, or a `labelled_limit` below 1 or without `labelled`.
         FileNotFoundError: for files that aren't there.
     """
     known = _with_labelled(read_table(table), labelled)
@@ -223,6 +225,13 @@ def check_request(
         raise ValueError(
             f"`scale` must be a positive number or {PAPER!r}. Received: {scale!r}."
         )
+    if labelled_limit is not None:
+        if labelled is None:
+            raise ValueError(
+                "`labelled_limit` must be left out without `labelled`. "
+                f"Received: {labelled_limit}."
+            )
+        check_number("labelled_limit", labelled_limit, 1)
     if bool(data) != bool(held_out):
         raise ValueError(
             "`data` and `held_out` must both be given, or none. Received: "

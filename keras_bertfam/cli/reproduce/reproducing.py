@@ -10,6 +10,7 @@ import keras
 from keras_bertfam.cli import pretraining
 from keras_bertfam.cli.demo import write_documentation
 from keras_bertfam.cli.reproduce import paper_report
+from keras_bertfam.cli.reproduce.labelled import LABELLED_LIMIT
 from keras_bertfam.cli.reproduce.measures import Trained, measure
 from keras_bertfam.cli.reproduce.paper_tables import (
     PAPER,
@@ -40,6 +41,7 @@ def reproduce(
     changes: Config | None = None,
     report: Callable[[str], Any] = print,
     labelled: str | None = None,
+    labelled_limit: int | None = None,
 ) -> dict[str, list[dict[str, Any]]]:
     """Pre-train the rows of a paper's table, and write our figures beside the paper's.
 
@@ -60,6 +62,8 @@ def reproduce(
         report: function that takes a line of text.
         labelled: folder of labelled data, for tables that have columns for it. It holds
             folders with the names in `labelled.PLACES`, or is SciBERT's `data`.
+        labelled_limit: int, the most examples to learn of each labelled dataset.
+            Defaults to 6,000.
 
     Returns:
         Dict from names of rows to lists with what `measure` gives for each seed.
@@ -69,7 +73,7 @@ def reproduce(
             an `output` that is in use or holds results of other settings.
     """
     known, chosen = check_request(
-        table, rows, seeds, scale, data, held_out, changes, labelled
+        table, rows, seeds, scale, data, held_out, changes, labelled, labelled_limit
     )
     folders.check_destination(output)
     # Writers of presets lock the folder itself, so the run locks another one.
@@ -78,8 +82,9 @@ def reproduce(
         if not given:
             data, held_out = ([path] for path in write_documentation(output))
         files = (tuple(data), tuple(held_out))
+        limit = labelled_limit or LABELLED_LIMIT
         runner = _Runner(
-            known, output, scale, files, given, changes or {}, report, labelled
+            known, output, scale, files, given, changes or {}, report, labelled, limit
         )
         runner.check(chosen)
         for seed in range(seeds):
@@ -102,6 +107,7 @@ class _Runner:
     changes: Config
     report: Callable[[str], Any]
     labelled: str | None = None
+    labelled_limit: int = LABELLED_LIMIT
 
     def __post_init__(self) -> None:
         self.results = Results(self.output)
@@ -144,7 +150,11 @@ class _Runner:
         settings = dataclasses.asdict(run)
         kept = {name: v for name, v in settings.items() if name not in _PLACES}
         text = [[*files] for files in self.files] if self.given else []
-        more = {} if self.labelled is None else {"labelled": str(self.labelled)}
+        more: Config = {}
+        if self.labelled is not None:
+            more = {"labelled": str(self.labelled)}
+            if self.labelled_limit != LABELLED_LIMIT:
+                more["labelled_limit"] = self.labelled_limit
         return {**kept, "text": text, **more}
 
     def finish(self, row: str, seed: int) -> None:
@@ -163,7 +173,8 @@ class _Runner:
         if columns:
             held_out = pretraining.read(run, self.files[1])
             paper = self._paper(row, seed)
-            trained = Trained(task, run, held_out, paper, self.labelled)
+            data = self.labelled, self.labelled_limit
+            trained = Trained(task, run, held_out, paper, *data)
             scores = measure(trained, columns)
         self.results.add(row, seed, self._settings(run), scores)
         self.write()

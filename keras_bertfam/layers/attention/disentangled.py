@@ -220,6 +220,11 @@ class DisentangledSelfAttention(SelfAttention):
     ) -> None:
         scale = (3 * head_dim) ** -0.5 if scale is None else scale
         super().__init__(num_heads, head_dim, scale=scale, **kwargs)
+        if self.causal:
+            raise ValueError(
+                "`causal` must be left out: tokens see those after them, too. "
+                "Received: True."
+            )
         if self.num_key_value_heads != num_heads:
             raise ValueError(
                 "`num_key_value_heads` must be left out, as each head has keys of its "

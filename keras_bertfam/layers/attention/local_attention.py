@@ -72,7 +72,8 @@ class LocalSelfAttention(SelfAttention):
 
     Raises:
         ValueError: for a window that is odd or negative, a dilation that isn't
-            positive, or global tokens without `global_projections`.
+            positive, global tokens without `global_projections`, or both `causal` and
+            global tokens.
 
     Reference: [Beltagy et al., 2020](https://arxiv.org/abs/2004.05150), section 3.
 
@@ -138,6 +139,11 @@ class LocalSelfAttention(SelfAttention):
                 cache_index=cache_index,
                 return_scores=return_scores,
                 training=training,
+            )
+        if keys.causal and keys.global_tokens is not None:
+            raise ValueError(
+                "`global_tokens` must be `None` with causal=True, as they see all "
+                f"tokens. Received: {type(keys.global_tokens).__name__}."
             )
         kept = return_scores or self.watcher is not None
         heads = self._project(x, None, rotary=rotary)

@@ -169,7 +169,8 @@ class AttentionPattern:
         Returns:
             A pair: the visible keys; and a bias that is added to the scores, or `None`.
         """
-        if self.window and (rows.has_cache or rows.prefix_mask is not None):
+        prefix = self.causal and rows.prefix_mask is not None
+        if self.window and (rows.has_cache or prefix):
             return self._near_in_whole_rows(rows), None
         if self.window or rows.global_tokens is not None:
             return self._nearby(rows, dtype), None

@@ -148,7 +148,9 @@ def neighbours_in_rows(
     #   0 0 1 0 1
     places = ops.arange(length, dtype="int32")
     apart = ops.abs(ops.expand_dims(places, 1) - ops.expand_dims(places, 0))
-    steps = dilation if len({*dilation}) > 1 else dilation[:1]
+    # Without a window no token is left out.
+    steps = dilation if window else (1,)
+    steps = steps if len({*steps}) > 1 else steps[:1]
     near = [_near(apart, window // 2 if window else length, step) for step in steps]
     seen = ops.stack(near)
     if causal:

@@ -66,6 +66,10 @@ class EmbeddingConvolution(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if kernel_size < 1 or not kernel_size % 2:
+            raise ValueError(
+                f"`kernel_size` must be odd and positive. Received: {kernel_size}."
+            )
         self.kernel_size = kernel_size
         self.activation = activation
         self.dropout_rate = dropout

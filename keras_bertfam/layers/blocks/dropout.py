@@ -258,7 +258,7 @@ class Dropout(keras.layers.Layer):
 
     Sixteen bits of a counter-based hash decide over each element. This costs a fraction
     of a stateful or threefry generator: on two CPU cores a whole pre-training step is
-    about 1.16 times as fast. The rate is rounded to a multiple of 1/65536. Kept
+    about 1.16 times as fast. The rate is rounded to a multiple of 1/65536 below 1. Kept
     elements are scaled by the inverse of the rounded keep probability, so the
     expectation is exact.
 
@@ -286,7 +286,7 @@ class Dropout(keras.layers.Layer):
         self._rate = rate
         self.seed = seed
         self.supports_masking = True
-        self._dropped_of_65536 = round(rate * 65536)
+        self._dropped_of_65536 = min(round(rate * 65536), 65535)
         if self._dropped_of_65536:
             self.seed_generator = keras.random.SeedGenerator(seed)
         self._seed_on_host = _SeedOnHost()

@@ -79,7 +79,7 @@ def class_numbers(
         numbers = tf.argmax(matches, -1, output_type=tf.int32)
     elif y.dtype.is_integer:
         numbers = tf.cast(y, tf.int32)
-        known = numbers >= 0
+        known = (numbers >= 0) & (tf.cast(numbers, y.dtype) == y)
         if num_classes is not None:
             known &= numbers < num_classes
         expected = f"in [0, num_classes={num_classes})"
@@ -107,7 +107,8 @@ def class_sets(
         A float32 tensor `(batch, num_classes)`.
 
     Raises:
-        ValueError: without `num_classes`, and for what `class_numbers` refuses.
+        ValueError: without `num_classes`, for what `class_numbers` refuses, and for
+            lists of integers that have one twice: they may be zeros and ones.
     """
     if num_classes is None:
         raise ValueError(
@@ -126,12 +127,15 @@ def class_sets(
             return check_values(hot, y, (hot == 0) | (hot == 1), "zeros and ones")
         y = tf.RaggedTensor.from_tensor(y)
     rows = ragged.row_ids(y)
-    eager = tf.executing_eagerly()
-    numbers = class_numbers(
-        y.flat_values, num_classes, label_names, rows.numpy() if eager else None
-    )
+    row_numbers = rows.numpy() if tf.executing_eagerly() else None
+    numbers = class_numbers(y.flat_values, num_classes, label_names, row_numbers)
     hot = tf.one_hot(numbers, num_classes)
-    return tf.minimum(tf.math.unsorted_segment_sum(hot, rows, y.nrows()), 1.0)
+    counts = tf.math.unsorted_segment_sum(hot, rows, y.nrows())
+    if y.dtype != tf.string:
+        once = tf.gather_nd(counts, tf.stack([tf.cast(rows, tf.int32), numbers], 1)) < 2
+        expected = "lists with each class once, or an array of zeros and ones"
+        counts = check_values(counts, y.flat_values, once, expected, rows=row_numbers)
+    return tf.minimum(counts, 1.0)
 
 
 def _first_fraction(y):

@@ -284,11 +284,11 @@ class SampledLogits(TiedLogits):
         right = ops.cast(right, "float32") + ops.take(bias, targets, axis=0)
         others = ops.matmul(x, ops.transpose(ops.take(table, drawn, axis=0)))
         others = ops.cast(others, "float32") + ops.take(bias, drawn, axis=0)
-        others = others - self._log_expected(drawn)
         hit = ops.equal(ops.expand_dims(targets, -1), drawn)
         others = ops.where(hit, ops.cast(-1e30, "float32"), others)
         right = ops.expand_dims(right, -1)
-        total = ops.logsumexp(ops.concatenate([right, others], axis=-1), axis=-1)
+        expected = others - self._log_expected(drawn)
+        total = ops.logsumexp(ops.concatenate([right, expected], axis=-1), axis=-1)
         best = ops.cast(ops.max(others, axis=-1) <= right[:, 0], "float32")
         return ops.stack([total - right[:, 0], best], axis=-1)
 

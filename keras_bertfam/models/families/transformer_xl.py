@@ -18,7 +18,11 @@ from keras_bertfam.layers.recurrent.two_streams import (
     extend_memory,
     visible_keys,
 )
-from keras_bertfam.models.base import TokenBackbone, arguments_of
+from keras_bertfam.models.base import (
+    TokenBackbone,
+    arguments_of,
+    check_without_cache,
+)
 from keras_bertfam.presets.families.transformer_xl import TRANSFORMER_XL
 from keras_bertfam.transformer_config import head_dim_of
 from keras_bertfam.types import Tensor
@@ -188,6 +192,17 @@ class TransformerXLBackbone(TokenBackbone):
                 "`return_pooled` must be false: Transformer-XL has no pooler."
             )
         if cache is not None:
+            others = {
+                "positions": positions,
+                "head_mask": head_mask,
+                "return_hidden_states": return_hidden_states,
+                "return_attention": return_attention,
+                "memory_length": memory_length or None,
+                "same_length": same_length,
+                "clamp_length": clamp_length,
+                **{name: inputs.get(name) for name in self.input_names[1:]},
+            }
+            check_without_cache(others)
             return self._go_on(inputs, cache, cache_index, training)
         memory = inputs.get("memory") or None
         same = self.same_length if same_length is None else same_length

@@ -221,6 +221,7 @@ class XLNetBackbone(TokenBackbone):
                 "the tokens to predict would see themselves. Received: "
                 f"{sorted(inputs)}."
             )
+        self.check_positions("mask_positions", inputs.get("mask_positions"), inputs)
 
     def call(
         self,

@@ -158,11 +158,11 @@ class FineTuningPreprocessor(
             class_weight: dict from numbers or names of classes to weights.
 
         Raises:
-            ValueError: if an example doesn't have exactly one class, or for keys that
-                aren't classes.
+            ValueError: if examples aren't of classes, one each, or for keys that aren't
+                classes.
         """
         raise ValueError(
-            "`class_weight` must be `None` unless each example has one class. "
+            "`class_weight` must be `None` unless examples are of classes, one each. "
             f"Received: class_weight={class_weight}, for {type(self).__name__}."
         )
 

@@ -122,7 +122,7 @@ def check_packed(preprocessor: Any, backbone: Model) -> None:
             "sequences of a row apart. Received: packed=True."
         )
     longest = backbone.max_sequence_length
-    if preprocessor.row_length > longest:
+    if longest is not None and preprocessor.row_length > longest:
         raise ValueError(
             "`packed` must be `False` if packed rows are longer than the backbone's "
             "positions. Received: packed=True, with rows of "

@@ -148,12 +148,10 @@ class SpanQuestionAnswering(FineTuningTask):
         cls, tokenizer: Tokenizer, backbone: Model
     ) -> SpanQuestionAnsweringPreprocessor:
         usual = cls.preprocessor_cls(tokenizer)
-        most = getattr(backbone, "max_sequence_length", usual.sequence_length)
-        if most >= usual.sequence_length:
+        most = backbone.max_sequence_length
+        if most is None or most >= usual.sequence_length:
             return usual
-        # Short rows have short questions, so that there is room for a context.
-        question_length = min(usual.question_length, most // 3)
-        return cls.preprocessor_cls(tokenizer, most, question_length)
+        return cls.preprocessor_cls(tokenizer, **usual.lengths_for(most))
 
     def call(
         self, inputs: dict[str, Tensor], training: bool | None = None

@@ -119,6 +119,28 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         self.missing_answers = missing_answers
         self.windows_in_graph = self.in_graph(self.windows)
 
+    @checked
+    def lengths_for(self, sequence_length: int) -> Config:
+        """Give the lengths for rows of another length, so that windows overlap.
+
+        A question has a third of a row at most, and half of the context's tokens are in
+        the next window, too.
+
+        Args:
+            sequence_length: int. Tokens in a row.
+
+        Returns:
+            Dict of `sequence_length`, `question_length` and `doc_stride`.
+        """
+        question = min(self.question_length, sequence_length // 3)
+        room = sequence_length - self._layout.specials(2) - question
+        stride = min(self.doc_stride, max(1, room // 2))
+        return {
+            "sequence_length": sequence_length,
+            "question_length": question,
+            "doc_stride": stride,
+        }
+
     def as_tensors(self, x: Any) -> Any:
         x = as_columns(x)
         if not isinstance(x, dict) or set(x) != set(_INPUTS):

@@ -86,6 +86,8 @@ class LabelledPreprocessor(PackedPreprocessor):
         **kwargs: other arguments of `PackedPreprocessor`.
     """
 
+    one_class_each = True  # each example has a class of its own
+
     def __init__(
         self,
         tokenizer: Tokenizer,
@@ -135,6 +137,26 @@ class LabelledPreprocessor(PackedPreprocessor):
         if tf.executing_eagerly():
             class_numbers(y, self.num_classes, self.label_names)
         return y
+
+    def weights_of_classes(self, y: Any, class_weight: dict[Any, float]) -> list[float]:
+        if not self.one_class_each:
+            return super().weights_of_classes(y, class_weight)
+        names = self.label_names or []
+        known = {name: k for k, name in enumerate(names)}
+        weights = {known.get(key, key): value for key, value in class_weight.items()}
+        count = self.num_classes or len(names)
+        if not weights.keys() <= set(range(count)):
+            raise ValueError(
+                f"`class_weight` must have classes as keys: numbers below {count}, or "
+                f"names among {names}. Received: class_weight={class_weight}."
+            )
+        if not all(map(math.isfinite, weights.values())):
+            raise ValueError(
+                "`class_weight` must have finite numbers. Received: "
+                f"class_weight={class_weight}."
+            )
+        numbers = self.targets(None, as_label_tensor(y))
+        return [float(weights.get(k, 1.0)) for k in numbers.numpy().tolist()]
 
     def get_config(self) -> Config:
         return {
@@ -245,6 +267,7 @@ class TextClassifierPreprocessor(BothOrders, LabelledPreprocessor):
                 "`packed` must be `False` with multi_label=True. Received: packed=True."
             )
         self.multi_label = multi_label
+        self.one_class_each = not multi_label
 
     def targets(self, x: Any, y: TFTensor) -> TFTensor:
         if not self.multi_label:
@@ -269,26 +292,6 @@ class TextClassifierPreprocessor(BothOrders, LabelledPreprocessor):
             return x, sets[0], *weight
 
         return data.map(with_set)
-
-    def weights_of_classes(self, y: Any, class_weight: dict[Any, float]) -> list[float]:
-        if self.multi_label:
-            return super().weights_of_classes(y, class_weight)
-        names = self.label_names or []
-        known = {name: k for k, name in enumerate(names)}
-        weights = {known.get(key, key): value for key, value in class_weight.items()}
-        count = self.num_classes or len(names)
-        if not weights.keys() <= set(range(count)):
-            raise ValueError(
-                f"`class_weight` must have classes as keys: numbers below {count}, or "
-                f"names among {names}. Received: class_weight={class_weight}."
-            )
-        if not all(map(math.isfinite, weights.values())):
-            raise ValueError(
-                "`class_weight` must have finite numbers. Received: "
-                f"class_weight={class_weight}."
-            )
-        numbers = self.targets(None, as_label_tensor(y))
-        return [float(weights.get(k, 1.0)) for k in numbers.numpy().tolist()]
 
     def get_config(self) -> Config:
         return {**super().get_config(), "multi_label": self.multi_label}

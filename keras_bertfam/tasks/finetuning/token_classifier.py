@@ -1,6 +1,5 @@
 """Label each word: named entities, parts of speech, chunks."""
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.layers.data.user_inputs import as_label_tensor
 from keras_bertfam.layers.heads.summary_heads import SummaryHead
 from keras_bertfam.metrics import compute_metrics, scheme_of
+from keras_bertfam.metrics.scores import marks_entities
 from keras_bertfam.presets.converting.heads import Counterpart
 from keras_bertfam.tasks.finetuning.fine_tuning import (
     FineTuningTask,
@@ -238,7 +238,7 @@ class TokenClassifier(LabelledTask, FineTuningTask):
     def _entity_scores(self, sizes, numbers, probabilities):
         """Measure seqeval's F1, if the labels mark entities."""
         names = self.label_names or [""]
-        if not all(re.fullmatch("O|[BIESLU]-.+", name) for name in names):
+        if not marks_entities(names):
             return {}
         ends = np.cumsum(list(sizes))[:-1]
         tags = (

@@ -28,6 +28,7 @@ class WordsPreprocessor(LabelledPreprocessor):
     """
 
     single_rank = 1
+    one_class_each = False
 
     def as_tensors(self, x: Any) -> Any:
         if isinstance(x, tf.RaggedTensor):

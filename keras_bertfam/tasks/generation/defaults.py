@@ -67,6 +67,8 @@ def default_settings(generation: Mapping[str, Any]) -> GenerationSettings:
     alone = generation.get("num_beams", 1) == 1
     fields = _FIELDS - {"num_beams", *_OF_GROUPS} if alone else _FIELDS
     given = {key: generation[key] for key in fields & generation.keys()}
+    if given.get("min_new_tokens") is not None:  # it comes first in `transformers`
+        given.pop("min_length", None)
     words = [*generation.get("bad_words_ids", ())]
     # `transformers` lets texts end, even if the token for it is a bad word.
     ends = [[token] for token in as_ids(generation.get("eos_token_id")) or ()]
@@ -86,20 +88,62 @@ def merged(
 ) -> GenerationSettings:
     """Merge given settings with the default ones.
 
+    A given `min_new_tokens` takes the place of a default `min_length`, too.
+
     Raises:
         TypeError: for an unknown setting.
     """
     if isinstance(settings, Mapping):
-        return usual.replace(**settings)
+        replaced = {"min_length": 0} if "min_new_tokens" in settings else {}
+        return usual.replace(**{**replaced, **settings})
     return usual if settings is None else settings
+
+
+def with_defaults(
+    sampler: Any,
+    settings: GenerationSettings | Mapping[str, Any] | None,
+    generation: Mapping[str, Any],
+) -> tuple[Any, GenerationSettings]:
+    """Choose sampler and settings: given ones, or those of a task's `generation`.
+
+    Args:
+        sampler: name, `keras_hub.samplers.Sampler` or `None`. `None` is a beam search
+            if a dict of settings has several `num_beams`.
+        settings: `GenerationSettings`, a dict of some of them, or `None`.
+        generation: dict, see `checked_generation`.
+
+    Raises:
+        ValueError: for settings of a beam search with another sampler.
+    """
+    asked = dict(settings) if isinstance(settings, Mapping) else {}
+    if sampler is None:
+        count = asked.get("num_beams")
+        several = isinstance(count, int) and count > 1
+        sampler = "beam" if several else default_sampler(generation)
+        if several and generation.get("do_sample"):
+            raise ValueError(
+                "`num_beams` must be 1 without a `sampler`: tokens are drawn by the "
+                f"task's `generation`. Received: num_beams={count}."
+            )
+    # A sampler may be a config, too.
+    others = keras_hub.samplers.BeamSampler | dict
+    if not (sampler == "beam" or isinstance(sampler, others)):
+        usual = GenerationSettings()
+        for name in ("num_beams", "early_stopping", *sorted(_OF_GROUPS)):
+            without = 1 if name == "num_beams" else getattr(usual, name)
+            if asked.get(name, without) != without:
+                raise ValueError(
+                    f"`{name}` must be left out of the settings unless `sampler` is "
+                    f'"beam". Received: {asked[name]!r}, sampler={sampler!r}.'
+                )
+    return sampler, merged(settings, default_settings(generation))
 
 
 def default_sampler(generation: Mapping[str, Any]) -> Any:
     """Make the sampler from a task's `generation`.
 
     Raises:
-        ValueError: for several beams with tokens that are drawn, or a temperature that
-            isn't positive.
+        ValueError: for several beams with tokens that are drawn.
     """
     beams = generation.get("num_beams", 1) > 1
     if not generation.get("do_sample"):
@@ -111,7 +155,7 @@ def default_sampler(generation: Mapping[str, Any]) -> Any:
         )
     top_k, top_p = generation.get("top_k", DRAWN_FROM), generation.get("top_p", 1.0)
     given = {"temperature": generation.get("temperature", 1.0)}
-    if top_p < 1 or top_k:
+    if top_p != 1 or top_k:
         return NucleusSampler(top_p, top_k or None, **given)
     return keras_hub.samplers.RandomSampler(**given)
 

@@ -96,9 +96,24 @@ def words_as_ids(task: Model, settings: GenerationSettings) -> GenerationSetting
                     "`bad_words` must be ids for a task without a preprocessor. "
                     f"Received: {word!r}."
                 )
-            word = np.asarray(task.preprocessor.tokenizer(word)).tolist()
-        words.append(word)
+            words += _spellings(word, task.preprocessor.tokenizer)
+        else:
+            words.append(word)
     return settings.replace(bad_words=words) if words else settings
+
+
+def _spellings(word, tokenizer):
+    """Give the ids of a word at the start of a text and behind a space, if they differ.
+
+    For GPT-2 these are `cat` and `Ġcat`. Most other tokenizers have one spelling.
+    """
+    texts = [word] if word.startswith(" ") else [word, f" {word}"]
+    found = [tuple(np.asarray(tokenizer(text)).tolist()) for text in texts]
+    if not found[0]:
+        raise ValueError(
+            f"`bad_words` must be words that have tokens. Received: {word!r}."
+        )
+    return [*dict.fromkeys(found)]
 
 
 def stop_table(stop: Any, count: int) -> np.ndarray | None:
@@ -131,8 +146,8 @@ def stop_ids(task: Model, stop_token_ids: Any) -> list[Any] | None:
 
     Args:
         task: a `LanguageModel`.
-        stop_token_ids: sequence of ids, or of sequences of them, one for each row;
-            `None`; or `"auto"` for the tokenizer's, if there is one.
+        stop_token_ids: an id, a sequence of ids, or of sequences of them, one for each
+            row; `None`; or `"auto"` for the tokenizer's, if there is one.
 
     Returns:
         List of ids, or of lists of them.
@@ -140,13 +155,15 @@ def stop_ids(task: Model, stop_token_ids: Any) -> list[Any] | None:
     if isinstance(stop_token_ids, str):
         if stop_token_ids != "auto":
             raise ValueError(
-                '`stop_token_ids` must be a sequence of ids, `None` or "auto". '
+                '`stop_token_ids` must be an id, several, `None` or "auto". '
                 f"Received: stop_token_ids={stop_token_ids!r}."
             )
         tokenizer = getattr(task.preprocessor, "tokenizer", None)
         end = getattr(tokenizer, "end_token_id", None)
         said = getattr(task, "generation", {}).get("eos_token_id")
         stop_token_ids = as_ids(end if said is None else said)
+    if isinstance(stop_token_ids, int | np.integer):
+        stop_token_ids = [int(stop_token_ids)]
     if stop_token_ids is None:
         return None
     rows: list[Any] = [np.ndim(ids) for ids in stop_token_ids]
@@ -283,6 +300,23 @@ def first_token_ids(task: Model) -> list[int]:
     if layout is None:
         return list(task.backbone.record.start_token_ids)
     return [layout.decoder_start_token_id]
+
+
+def checked_start(task: Model, start_token_ids: Sequence[int] | None) -> list[int]:
+    """Give the ids with which texts begin: given ones, or `first_token_ids`.
+
+    Raises:
+        ValueError: for none, or ids outside of the vocabulary.
+    """
+    if start_token_ids is None:
+        return first_token_ids(task)
+    start, size = list(start_token_ids), task.backbone.vocabulary_size
+    if not start or not all(0 <= token < size for token in start):
+        raise ValueError(
+            "`start_token_ids` must be one id at least, below vocabulary_size="
+            f"{size}. Received: {start}."
+        )
+    return start
 
 
 def _integers(row, number):

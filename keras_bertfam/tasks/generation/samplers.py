@@ -21,8 +21,8 @@ def as_sampler(sampler: Any, settings: GenerationSettings | None = None) -> Any:
         settings: `GenerationSettings`, or `None` for the default ones.
 
     Returns:
-        A `keras_hub.samplers.Sampler`. Of a `BeamSampler` only the number of beams is
-        used: the search is our own.
+        A `keras_hub.samplers.Sampler`. Of a `BeamSampler` the number of beams and the
+        temperature are used: the search is our own.
 
     Raises:
         ValueError: for an unknown name, an object that isn't a sampler, or settings
@@ -52,6 +52,17 @@ def as_sampler(sampler: Any, settings: GenerationSettings | None = None) -> Any:
             "`num_beam_groups` must divide the number of beams, "
             f"{found.num_beams}. Received: num_beam_groups={settings.num_beam_groups}."
         )
+    forced = [
+        name
+        for name in ("forced_first_token", "forced_second_token", "forced_last_token")
+        if getattr(settings, name) is not None
+    ]
+    if forced and isinstance(found, keras_hub.samplers.ContrastiveSampler):
+        raise ValueError(
+            f"`{forced[0]}` must be `None` for a contrastive search, which weighs "
+            "tokens that can't come against it. "
+            f"Received: {getattr(settings, forced[0])}."
+        )
     samples = (
         uses_library_loop(found) and type(found) is not keras_hub.samplers.GreedySampler
     )
@@ -77,6 +88,7 @@ def _check_numbers(sampler):
         "temperature": (lambda x: x > 0, "more than 0"),
         "p": (lambda x: 0 < x <= 1, "in (0, 1]"),
         "k": (lambda x: x >= 1, "at least 1"),
+        "alpha": (lambda x: 0 <= x <= 1, "in [0, 1]"),
     }
     for name, (is_in, described) in ranges.items():
         value = getattr(sampler, name, None)
@@ -84,6 +96,22 @@ def _check_numbers(sampler):
             raise ValueError(
                 f"`{name}` of the sampler must be {described}. Received: {value!r}."
             )
+
+
+def check_candidates(sampler: Any, vocabulary_size: int) -> None:
+    """Raise a `ValueError` if a sampler of KerasHub's has too many candidates.
+
+    Args:
+        sampler: `keras_hub.samplers.Sampler`.
+        vocabulary_size: int.
+    """
+    count = getattr(sampler, "k", None)
+    of_hub = type(sampler).__module__.startswith("keras_hub.")
+    if of_hub and count is not None and count > vocabulary_size:
+        raise ValueError(
+            f"`k` of the sampler must be at most vocabulary_size={vocabulary_size}. "
+            f"Received: {count!r}."
+        )
 
 
 class FastGreedySampler(keras_hub.samplers.GreedySampler):

@@ -21,21 +21,24 @@ class GenerationSettings:
     Args:
         min_length: int. The fewest tokens of a text before a stop token, those it
             begins with included.
-        min_new_tokens: int. The fewest new tokens before a stop token.
+        min_new_tokens: int. The fewest new tokens before a stop token. Given in a dict,
+            it takes the place of a default `min_length`.
         repetition_penalty: float. Above 1, tokens that are already in a text become
             less likely: their scores are divided by it, or multiplied if they are
             negative. Scores are logits; in a beam search, log-probabilities.
         no_repeat_ngram_size: int. No run of so many tokens occurs twice; 0 allows all.
         bad_words: sequence of words that aren't written, each a sequence of ids, or a
-            string if the task has a tokenizer. The tokens that a text begins with may
+            string if the task has a tokenizer; a string isn't written at the start of a
+            text, nor behind a space. The tokens that a text begins with may
             contain them. A stop token that is one of them doesn't end a text.
         forced_first_token: int or `None`. The first new token of each text.
         forced_second_token: int or `None`. The first new token of each text that begins
             with a single token.
         forced_last_token: int or `None`. The last token of a text that reaches the
             maximal length.
-        num_beams: int. Beams of `sampler="beam"`. A `keras_hub.samplers.BeamSampler`
-            has its own number.
+        num_beams: int. Beams of `sampler="beam"`, which several of them in a dict
+            choose if no sampler is given. A `keras_hub.samplers.BeamSampler` has its
+            own number.
         length_penalty: float. A finished text's score is its log-probability divided by
             `length ** length_penalty`. The length counts new tokens with the stop
             token. 0 compares log-probabilities; negative values favour short texts.

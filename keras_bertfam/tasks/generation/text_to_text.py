@@ -13,7 +13,7 @@ from keras_bertfam.tasks.generation.prompts import (
     as_answer,
     as_prompts,
     check_rows,
-    first_token_ids,
+    checked_start,
     padded_width,
     stop_ids,
     token_rows,
@@ -155,9 +155,7 @@ class TextToText(LanguageModel):
         sources, strings = token_rows(self, inputs, specials=True)
         positions = self.backbone.max_sequence_length
         check_rows(sources, self.backbone.vocabulary_size, positions)
-        start = (
-            first_token_ids(self) if start_token_ids is None else list(start_token_ids)
-        )
+        start = checked_start(self, start_token_ids)
         width = padded_width(max(map(len, sources)), positions)
         token_ids = np.zeros((len(sources), width), "int32")
         mask = np.zeros(token_ids.shape, bool)

@@ -19,9 +19,7 @@ from keras_bertfam.tasks.generation.compiled_kinds import (
 )
 from keras_bertfam.tasks.generation.defaults import (
     default_length,
-    default_sampler,
-    default_settings,
-    merged,
+    with_defaults,
 )
 from keras_bertfam.tasks.generation.prompts import (
     as_answer,
@@ -38,6 +36,7 @@ from keras_bertfam.tasks.generation.prompts import (
 from keras_bertfam.tasks.generation.samplers import (
     FastGreedySampler,
     as_sampler,
+    check_candidates,
     copies_of_rows,
     sample,
 )
@@ -103,11 +102,9 @@ def continue_texts(
     start = prompt_start_ids(task.preprocessor)
     rows, strings = token_rows(task, inputs, start=start)
     stop = stop_ids(task, stop_token_ids)
-    found, chosen = write_by_default(
-        task, rows, {}, max_length, sampler, stop, settings
-    )
+    found, used = write_by_default(task, rows, {}, max_length, sampler, stop, settings)
     single = isinstance(inputs, str)
-    return as_answer(task, found, stop, chosen, single, strings, specials=bool(start))
+    return as_answer(task, found, stop, used, single, strings, specials=bool(start))
 
 
 def write_by_default(
@@ -134,14 +131,13 @@ def write_by_default(
         What `write_texts` returns, and the `GenerationSettings`.
     """
     usual = task.generation
-    sampler = default_sampler(usual) if sampler is None else sampler
-    chosen = merged(settings, default_settings(usual))
+    sampler, settings = with_defaults(sampler, settings, usual)
     lengths: Any = max_length
     if max_length is None:
         lengths = [default_length(usual, len(row)) for row in rows]
         lengths = lengths[0] if len({*lengths}) == 1 else lengths
-    found = write_texts(task, rows, inputs, lengths, sampler, stop, chosen)
-    return found, chosen
+    found = write_texts(task, rows, inputs, lengths, sampler, stop, settings)
+    return found, settings
 
 
 def write_texts(
@@ -175,6 +171,7 @@ def write_texts(
     # The last position holds a token that is written.
     most = positions and positions - 1
     check_rows(rows, task.backbone.vocabulary_size, most)
+    check_candidates(sampler, task.backbone.vocabulary_size)
     most = positions or settings.max_tokens
     limits: Any = None
     if isinstance(max_length, list):
@@ -222,7 +219,7 @@ def _compiled_for(task, sampler, settings):
     compiled = getattr(task, "compiled_writers", None)
     if compiled is None or compiled.variables != variables:
         compiled = task.compiled_writers = _CompiledWriters(variables)
-    key = kind_of(sampler, settings)
+    key = kind_of(sampler, settings), task.run_eagerly
     if key not in compiled.known:
         compiled.known[key] = _CompiledWriter(task, sampler, settings)
     compiled.known[key].given = sampler
@@ -281,7 +278,8 @@ def write_rows(
 
     def step(*arguments):
         last, cache = states(*arguments)
-        return next_logits(last, arguments[-1]), last[:, 0], cache
+        # Contrastive search compares states, whose squares may exceed 16 bits.
+        return next_logits(last, arguments[-1]), ops.cast(last[:, 0], "float32"), cache
 
     first, begun = states(start, decoder.empty_cache(batch, length), 0, context)
     graphs = getattr(getattr(task, "compiled_writers", None), "graphs", {})
@@ -334,7 +332,7 @@ def write_rows(
         index=inputs["index"],
         mask=mask,
         stop_token_ids=columns,
-        hidden_states=ops.pad(first, [[0, 0], [0, more], [0, 0]]),
+        hidden_states=ops.pad(ops.cast(first, "float32"), [[0, 0], [0, more], [0, 0]]),
         model=task,
     )
     return {"token_ids": ops.expand_dims(written, 1)}

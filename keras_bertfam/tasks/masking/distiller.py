@@ -20,6 +20,7 @@ from keras_bertfam.tasks.masking.masked_lm_preprocessor import (
 from keras_bertfam.tasks.task import PretrainingTask
 from keras_bertfam.types import Config, Model, Path, Tensor
 
+_PARTS = ("student", "teacher", "preprocessor")
 # Published weights of the loss's parts, by the place where they are published.
 DISTILLATION_RECIPES = {
     # The released code's command for one GPU.
@@ -343,9 +344,10 @@ class Distiller(PretrainingTask):
         )
 
     def get_config(self) -> Config:
+        parts = {name: getattr(self, name) for name in _PARTS}
+        config = {n: x and keras.layers.serialize(x) for n, x in parts.items()}
         return {
-            "student": keras.layers.serialize(self.student),
-            "teacher": keras.layers.serialize(self.teacher),
+            **config,
             "temperature": self.temperature,
             "ce_weight": self.ce_weight,
             "mlm_weight": self.mlm_weight,
@@ -357,11 +359,11 @@ class Distiller(PretrainingTask):
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        models = {
-            name: keras.saving.deserialize_keras_object(config[name])
-            for name in ("student", "teacher")
+        parts = {
+            name: config[name] and keras.saving.deserialize_keras_object(config[name])
+            for name in _PARTS
         }
-        return cls(**{**config, **models})
+        return cls(**{**config, **parts})
 
 
 def _mean(losses, weights, weight):

@@ -11,6 +11,7 @@ from keras_bertfam.keras_quirks.without_gradients import without_gradients
 from keras_bertfam.layers.data.user_inputs import as_strings
 from keras_bertfam.presets.families.parts.recipes import PretrainingRecipe
 from keras_bertfam.tasks.generation.prompts import (
+    as_prompts,
     as_texts,
     padded_width,
     special_ids,
@@ -157,6 +158,7 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
         Reference: [Nie et al., 2025](https://arxiv.org/abs/2502.09992), section 2.4,
         and its released code, generate.py.
         """
+        texts = as_prompts(texts)
         if isinstance(texts, str):
             (text,) = self.generate(
                 [texts], new_tokens, steps, block_length, order, temperature, seed
@@ -275,6 +277,7 @@ class MaskedDiffusionLM(FillMask, PretrainingTask):
         Reference: [Nie et al., 2025](https://arxiv.org/abs/2502.09992), equation 6, and
         its released code, get_log_likelihood.py.
         """
+        texts = as_prompts(texts)
         if isinstance(texts, str):
             return float(self.score([texts], samples, batch_size, seed)[0])
         rows = self._rows_of(texts)

@@ -15,6 +15,7 @@ from keras_bertfam.layers.data.user_inputs import as_strings
 from keras_bertfam.layers.heads.heads import PositionQueries
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.families.distilbert import DistilBertBackbone
+from keras_bertfam.tasks.generation.prompts import as_prompts
 from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.masking.masked_lm_preprocessor import (
     MaskedLMPreprocessor,
@@ -77,6 +78,7 @@ class FillMask(Mixin):
         """
         if self.preprocessor is None:
             raise ValueError("`fill_mask` needs a task with a preprocessor.")
+        texts = as_prompts(texts)
         if isinstance(texts, str):
             return self.fill_mask([texts], top_k)[0]
         if texts is None or not np.size(texts):

@@ -224,8 +224,6 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
     answer. The paper gives no weights for these parts; here they are 1.
 
     `fill_mask` uses the generator, because only the generator sees mask tokens.
-    `compile()` without arguments sets up ELECTRA's training. After training,
-
     `compile()` without arguments is ELECTRA's training. After training,
     `model.discriminator` and `model.generator` are backbones with
     `save_to_preset`.
@@ -541,6 +539,11 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         return 2 if both else 1
 
     def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
+        if sample_weight is not None:
+            raise ValueError(
+                "`sample_weight` must be left out: `mask_weights` and `padding_mask` "
+                f"say what counts. Received: {type(sample_weight).__name__}."
+            )
         targets, weights = self._variant.targets(x, y_pred["token_ids"])
         loss = self.discriminator_weight * self._variant.loss()(
             targets["discriminator"], y_pred["discriminator"], weights["discriminator"]

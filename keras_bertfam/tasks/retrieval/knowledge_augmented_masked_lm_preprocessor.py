@@ -77,7 +77,8 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
         weights as `MaskedLMPreprocessor` has them.
 
     Raises:
-        ValueError: for an argument out of its range, or without a `search`.
+        ValueError: for an argument out of its range, `languages`, `sequence_ids`, or
+            without a `search`.
 
     Example:
 
@@ -115,6 +116,12 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
+        for name in ("languages", "sequence_ids"):
+            if kwargs.get(name):
+                raise ValueError(
+                    f"`{name}` must be left out: rows have a text and its passage. "
+                    f"Received: {kwargs[name]!r}."
+                )
         check_at_least(2, passage_length=passage_length)
         check_at_least(1 + null_passage, num_candidates=num_candidates)
         self.passage_length = passage_length

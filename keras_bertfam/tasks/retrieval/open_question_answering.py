@@ -17,6 +17,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import (
     FineTuningTask,
     open_answers_report,
 )
+from keras_bertfam.tasks.losses import weights_of
 from keras_bertfam.tasks.retrieval.marginals import (
     answer_marginal,
     check_normalization,
@@ -334,7 +335,7 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
         losses = ops.where(found, losses, 0.0)
         weights = ops.cast(found, losses.dtype)
         if sample_weight is not None:
-            weights = weights * ops.cast(sample_weight, losses.dtype)
+            weights = weights * weights_of(losses, sample_weight)
         loss = distribution.global_mean(ops.sum(losses * weights), ops.sum(weights))
         return loss + self.added_losses()
 

@@ -21,7 +21,7 @@ from keras_bertfam.tasks.generation.defaults import (
 from keras_bertfam.tasks.generation.prompts import (
     as_answer,
     as_prompts,
-    first_token_ids,
+    checked_start,
     padded_width,
     stop_ids,
     words_as_ids,
@@ -228,6 +228,11 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
             num_beams = self.generation.get("num_beams", 4)
         if decoding == "auto":
             decoding = "token" if self.marginalization == "token" else "thorough"
+        if isinstance(settings, Mapping) and "num_beams" in settings:
+            raise ValueError(
+                "`num_beams` must be left out of the settings: it is an argument. "
+                f"Received: {settings['num_beams']!r}."
+            )
         settings = merged(settings, default_settings(self.generation))
         if settings.num_return_sequences > 1 or settings.return_scores:
             raise ValueError(
@@ -240,9 +245,7 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
         strings = not isinstance(inputs, dict)
         batch = self._batch_of(inputs) if strings else inputs
         batch = {name: np.asarray(value) for name, value in batch.items()}
-        start = (
-            first_token_ids(self) if start_token_ids is None else list(start_token_ids)
-        )
+        start = checked_start(self, start_token_ids)
         if max_length is None:
             max_length = default_length(self.generation, len(start))
         stop = stop_ids(self, stop_token_ids)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_bertfam import models
 from keras_bertfam.layers import SelfAttention
 from keras_bertfam.layers.attention.local_attention import LocalSelfAttention
 from keras_bertfam.layers.attention.pattern import NearbyKeys
@@ -16,6 +17,7 @@ from keras_bertfam.layers.attention.windows import (
     tokens_of_mask,
     uses_blocks,
 )
+from tests.tiny_families import IDS, SIZES, backbone_of
 
 LENGTH = 23
 BATCH = 2
@@ -206,3 +208,37 @@ def test_config_and_global_tokens_without_projections(inputs):
     with pytest.raises(ValueError, match="`global_tokens` need an attention with"):
         tokens = tokens_at(np.zeros((BATCH, 1), "int32"), LENGTH)
         again(inputs["x"], global_tokens=tokens)
+
+
+@pytest.mark.any_backend
+def test_a_layer_without_a_window_sees_all_whatever_its_dilation():
+    ids = np.arange(5, 13)[None]
+    x = {"token_ids": ids, "padding_mask": np.ones((1, 8), bool)}
+    backbone = backbone_of("Longformer", attention_window=(0, 4), attention_dilation=2)
+    none = {**x, "global_positions": np.array([[-1]])}
+    first, second = (
+        ops.convert_to_numpy(backbone(rows)["sequence_output"]) for rows in (x, none)
+    )
+    np.testing.assert_allclose(first, second, atol=1e-5)
+
+
+@pytest.mark.any_backend
+def test_windows_with_a_prefix_that_is_not_causal():
+    backbone = models.DecoderBackbone(
+        **SIZES, causal=False, attention_window=4, max_sequence_length=8
+    )
+    x = {"token_ids": IDS[:1]}
+    prefixed = {**x, "prefix_mask": np.arange(8)[None] < 3}
+    first, second = (
+        ops.convert_to_numpy(backbone(rows)["sequence_output"])
+        for rows in (x, prefixed)
+    )
+    np.testing.assert_allclose(first, second, atol=1e-5)
+
+
+def test_causal_attention_has_no_global_tokens():
+    layer = LocalSelfAttention(2, 4, window=4, causal=True, global_projections=True)
+    here = np.arange(16)[None] < 1
+    tokens = tokens_of_mask(ops.convert_to_tensor(here), 1)
+    with pytest.raises(ValueError, match="`global_tokens` must be `None` with causal"):
+        layer(np.ones((1, 16, 8), "float32"), global_tokens=tokens)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
+from keras_bertfam.layers.data.labels import class_numbers, class_sets
 from keras_bertfam.tasks import (
     TextClassifier,
     TextClassifierPreprocessor,
@@ -143,3 +144,17 @@ def test_errors():
         TextClassifier(model.backbone, 2, model.preprocessor, multi_label=True)
     with pytest.raises(ValueError, match="a 0 or 1 for each class"):
         LabelSetCrossentropy()(np.zeros((2, 1)), np.zeros((2, 3)))
+
+
+def test_zeros_and_ones_in_lists():
+    """They would be read as the classes 0 and 1."""
+    for wrong in ([[1, 0, 1], [0, 0, 1]], [[0, 0], [1]]):
+        with pytest.raises(ValueError, match="each class once, or an array of zero"):
+            class_sets(tf.ragged.constant(wrong), 3)
+    names = class_sets(tf.ragged.constant([["a", "a"], ["b"]]), 2, ["a", "b"])
+    assert names.numpy().tolist() == [[1, 0], [0, 1]]
+
+
+def test_labels_beyond_32_bits():
+    with pytest.raises(ValueError, match=r"`y` must be in \[0, num_classes=2\)"):
+        class_numbers(tf.constant([0, 2**32 + 1]), 2)

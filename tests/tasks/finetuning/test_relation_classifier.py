@@ -252,3 +252,8 @@ def test_families(family):
     history = model.fit(x, y, batch_size=4, epochs=2, verbose=0).history
     assert np.isfinite(history["loss"]).all()
     assert len(model.classify(x)) == 8
+
+
+def test_weights_of_classes():
+    preprocessor = make_preprocessor(label_names=["none", "of"])
+    assert preprocessor.weights_of_classes([0, 1, 1], {"of": 2.0}) == [1.0, 2.0, 2.0]

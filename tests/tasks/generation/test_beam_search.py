@@ -11,6 +11,7 @@ from keras import ops
 from keras_bertfam import tasks
 from keras_bertfam.tasks import GenerationSettings
 from keras_bertfam.tasks.generation.beam_search import BeamSearch
+from keras_bertfam.tasks.generation.defaults import default_settings, with_defaults
 from keras_bertfam.tasks.generation.prompts import as_prompts
 from keras_bertfam.tasks.generation.token_rules import apply_rules
 from tests.tiny_text_to_text import make
@@ -354,3 +355,92 @@ def test_prompts_are_texts_in_whatever_form():
     array = np.array([[1, 2]])
     assert as_prompts(array) is array
     assert as_prompts({"token_ids": array})["token_ids"] is array
+
+
+def test_several_beams_are_a_beam_search(causal):
+    given = {"num_beams": 3, "length_penalty": 0.5}
+    assert causal.generate([[5, 6]], 8, settings=given) == causal.generate(
+        [[5, 6]], 8, "beam", settings=given
+    )
+    for name, value in (("num_beams", 3), ("early_stopping", True)):
+        with pytest.raises(ValueError, match=f"`{name}` must be left out of the sett"):
+            causal.generate([[5]], 6, "greedy", settings={name: value})
+    with pytest.raises(ValueError, match="`early_stopping` must be left out"):
+        causal.generate([[5]], 6, settings={"early_stopping": True})
+    drawing = tasks.CausalLM(causal.backbone, generation={"do_sample": True})
+    with pytest.raises(ValueError, match="`num_beams` must be 1 without a `sampler`"):
+        drawing.generate([[5]], 6, settings={"num_beams": 2})
+
+
+def test_min_new_tokens_take_the_place_of_min_length(causal):
+    usual = {"min_length": 8, "max_length": 10}
+    for given, least in ((None, 8), ({"min_new_tokens": 2}, 0), ({"num_beams": 1}, 8)):
+        assert with_defaults(None, given, usual)[1].min_length == least
+    both = {"min_new_tokens": 0, "min_length": 3}
+    assert with_defaults(None, both, usual)[1].min_length == 3
+    said = default_settings({**usual, "min_new_tokens": 1})
+    assert (said.min_length, said.min_new_tokens) == (0, 1)
+    new = causal.generate([[5, 6]], 10, stop_token_ids=[3])[0][2]
+    model = tasks.CausalLM(causal.backbone, generation=usual)
+    model.set_weights(causal.get_weights())
+    (text,) = model.generate([[5, 6]], None, None, [new], {"min_new_tokens": 1})
+    assert text[2] != new
+    assert len(model.generate([[5, 6]], stop_token_ids=[new])[0]) >= 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"stop_token_ids": -1}, "`stop_token_ids` must have ids of at least 0"),
+        ({"sampler": keras_hub.samplers.TopKSampler(k=10**4)}, "`k` of the sampler"),
+        (
+            {"sampler": keras_hub.samplers.ContrastiveSampler(k=2, alpha=1.5)},
+            r"`alpha` of the sampler must be in \[0, 1\]",
+        ),
+        (
+            {"sampler": "contrastive", "settings": {"forced_last_token": 3}},
+            "`forced_last_token` must be `None` for a contrastive search",
+        ),
+    ],
+)
+def test_what_a_sampler_cannot_do(causal, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        causal.generate([[5]], 6, **arguments)
+
+
+def test_one_stop_token_may_be_a_number(causal):
+    texts = [causal.generate([[5, 6]], 10, stop_token_ids=k) for k in (7, [7])]
+    assert texts[0] == texts[1]
+
+
+def test_wrong_first_tokens():
+    model = tasks.TextToText(make("T5"))
+    for wrong in ([], [10**6], [-1]):
+        with pytest.raises(ValueError, match="`start_token_ids` must be one id at lea"):
+            model.generate([[5]], 6, start_token_ids=wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("temperature", {"temperature": 0.0}),
+        ("p", {"top_p": 1.5, "top_k": 0}),
+        ("k", {"top_k": -1}),
+    ],
+)
+def test_numbers_with_which_nothing_is_drawn(causal, name, values):
+    model = tasks.CausalLM(causal.backbone, generation={"do_sample": True, **values})
+    with pytest.raises(ValueError, match=f"`{name}` of the sampler must be"):
+        model.generate([[5]], 6)
+    assert model.generate([[5]], 6, "greedy")
+
+
+def test_eager_after_compiled(causal):
+    causal.generate([[5, 6]], 8)
+    before = len(causal.compiled_writers.known)
+    causal.run_eagerly = True
+    try:
+        causal.generate([[5, 6]], 8)
+        assert len(causal.compiled_writers.known) == before + 1
+    finally:
+        causal.run_eagerly = False

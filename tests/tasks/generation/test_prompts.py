@@ -73,3 +73,23 @@ def test_what_is_no_prompt_and_no_end():
     for word in (b"bad", [1.7]):
         with pytest.raises(ValueError, match="`bad_words` must be strings, or"):
             tasks.GenerationSettings(bad_words=[word])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_that_are_not_written_behind_a_space(kind):
+    tokenizer = trained(kind)
+    task = types.SimpleNamespace(
+        backbone=types.SimpleNamespace(vocabulary_size=10**4),
+        preprocessor=types.SimpleNamespace(tokenizer=tokenizer),
+    )
+    settings = tasks.GenerationSettings(bad_words=["cat"])
+    banned = prompts.words_as_ids(task, settings).bad_words
+    text = np.asarray(tokenizer("the cat sat")).tolist()
+    assert any(
+        tuple(text[k : k + len(word)]) == tuple(word)
+        for word in banned
+        for k in range(len(text))
+    )
+    empty = tasks.GenerationSettings(bad_words=[""])
+    with pytest.raises(ValueError, match="`bad_words` must be words that have tokens"):
+        prompts.words_as_ids(task, empty)

@@ -188,6 +188,9 @@ def test_what_is_saved_is_the_student(tmp_path):
         Distiller.from_preset(str(tmp_path / "preset"))
     rebuilt = Distiller.from_config(model.get_config())
     assert rebuilt.get_config()["temperature"] == 2.0
+    other = Distiller(model.student, model.teacher, model.student.preprocessor)
+    again = Distiller.from_config(other.get_config())
+    assert type(again.preprocessor) is type(other.preprocessor)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import itertools
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from keras_bertfam.models import BertBackbone
@@ -269,3 +270,13 @@ def test_labels_that_are_no_tokens_are_refused(wrong):
     for call in (model.fit, model.evaluate, model.train_on_batch):
         with pytest.raises(ValueError, match=message):
             call(x, ids, sample_weight=np.asarray(weights))
+
+
+def test_texts_in_whatever_form():
+    model = make()
+    options = {"samples": 4, "seed": 0}
+    expected = model.score("the cat", **options)
+    for text in (b"the cat", tf.constant("the cat"), np.array("the cat")):
+        assert model.score(text, **options) == expected
+        assert model.generate(text, 2) == model.generate("the cat", 2)
+    assert isinstance(model.generate([b"the \xff"], 1)[0], str)

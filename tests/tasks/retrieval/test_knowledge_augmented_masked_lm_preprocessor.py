@@ -122,6 +122,8 @@ def test_what_is_refused(preprocessor):
         (lambda: bare.dataset(texts, 2), "`search` must be set to a `PassageSearch`"),
         (lambda: preprocessor.dataset(texts, 2, packing="full"), r"\['packing'\]"),
         (lambda: make(num_candidates=1), "`num_candidates` must be at least 2"),
+        (lambda: make(sequence_ids=True), "`sequence_ids` must be left out"),
+        (lambda: make(languages=["en"]), "`languages` must be left out"),
         (lambda: make(passage_length=1), "`passage_length` must be at least 2"),
     ):
         with pytest.raises(ValueError, match=message):

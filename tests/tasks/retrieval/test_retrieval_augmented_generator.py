@@ -229,3 +229,5 @@ def test_bad_input(task):
     ):
         with pytest.raises(ValueError, match=message):
             task.generate(*arguments)
+    with pytest.raises(ValueError, match="`num_beams` must be left out of the setti"):
+        task.generate(batch(), 5, settings={"num_beams": 3})

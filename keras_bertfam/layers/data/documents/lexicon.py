@@ -180,7 +180,7 @@ class Lexicon:
 
 
 def _lines(path):
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         return file.read().removesuffix("\n").split("\n")
 
 

@@ -184,8 +184,6 @@ _DATES = (
     rf"{_YEAR}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])",
     rf"{_YEAR}s?",
 )
-# How often marks of dates inside an entity are removed, one date each time.
-_NESTED = 4
 
 
 def mark_dates(texts: TFTensor, kind: str = "entity") -> TFTensor:
@@ -218,6 +216,12 @@ def mark_dates(texts: TFTensor, kind: str = "entity") -> TFTensor:
     texts = to_utf8(tf.convert_to_tensor(texts))
     texts = tf.strings.regex_replace(texts, dates, rf"{opening}\1{closing}")
     inside = rf"({opening}[^{opening}{closing}]*){opening}([^{opening}{closing}]*)"
-    for _ in range(_NESTED):
-        texts = tf.strings.regex_replace(texts, f"{inside}{closing}", r"\1\2")
+
+    def without_one(texts, _):
+        fewer = tf.strings.regex_replace(texts, f"{inside}{closing}", r"\1\2")
+        return fewer, tf.reduce_any(fewer != texts)
+
+    # Each turn removes the marks of one date in each span that had marks before.
+    start = texts, tf.constant(True)
+    texts, _ = tf.while_loop(lambda _, changed: changed, without_one, start)
     return texts

@@ -108,3 +108,9 @@ def test_a_million_entries():
     found = lexicon(tf.constant([text])).numpy()[0].decode()
     assert time.time() - begin < 30
     assert found.count("⟦") == 1000 and "⟦name7 of7⟧" in found
+
+
+def test_a_file_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "names.txt"
+    path.write_text("New York\nParis\n", encoding="utf-8-sig")
+    assert mark(Lexicon(str(path)), ["in New York"]) == ["in ⟦New York⟧"]

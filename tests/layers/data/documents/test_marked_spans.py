@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from keras_bertfam.layers.data.documents.marked_spans import (
     MarkedTokenizer,
+    mark_dates,
     with_spans,
 )
 from keras_bertfam.tokenizers.pipeline_ops import tokenize
@@ -80,3 +81,11 @@ def test_units_are_all_of_a_text():
 def test_errors():
     with pytest.raises(ValueError, match=r"`kind` must be one of .*Received.*'noun'"):
         MarkedTokenizer(tokenizers.word_piece(), "noun")
+
+
+def test_any_number_of_dates_in_a_span():
+    years = " ".join(map(str, range(1950, 1970)))
+    marked = tf.constant([f"⟦Cups of {years}⟧ and 1980", "no date"])
+    expected = [f"⟦Cups of {years}⟧ and ⟦1980⟧", "no date"]
+    for function in (mark_dates, tf.function(lambda x: mark_dates(x))):
+        assert [t.decode() for t in function(marked).numpy()] == expected
