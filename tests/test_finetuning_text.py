@@ -60,7 +60,7 @@ def test_what_is_made_of_a_preset(preset, tmp_path, monkeypatch):
     assert type(rate) is optimizers.Adafactor
     asked = []
 
-    def generate(rows, length):
+    def generate(rows, length, sampler, settings):
         asked.append((rows["token_ids"].shape, length))
         texts = [[*prepared.tokenizer(text).numpy(), 1] for text in targets]
         return texts[: len(rows["token_ids"])]

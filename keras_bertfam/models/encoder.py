@@ -79,7 +79,8 @@ class EncoderBackbone(TokenBackbone):
         return_attention: bool. Whether to add `attentions` to the outputs.
         cache: what `empty_cache` or the call for earlier tokens gave, for a backbone
             with `causal=True`. Positions go on from `cache_index`; masks cover all keys
-            of the cache.
+            of the cache. Such calls return no pooled output, hidden states or
+            attentions, and all positions.
         cache_index: int scalar, the position of the first token.
         added_queries: float tensor that broadcasts to `(batch, length or count,
             hidden_dim)`, for a backbone with `disentangled`; see `EnhancedMaskDecoder`.

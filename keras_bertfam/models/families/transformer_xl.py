@@ -72,7 +72,8 @@ class TransformerXLBackbone(TokenBackbone):
             through them.
         same_length, clamp_length: replace the constructor's values, if given.
         cache: what `empty_cache` or the call for earlier tokens gave. It holds all
-            earlier tokens.
+            earlier tokens. Such calls take `token_ids` alone, and none of the arguments
+            above.
         cache_index: int scalar, the number of earlier tokens.
 
     Returns:

@@ -171,7 +171,8 @@ class TextClassifierPreprocessor(BothOrders, LabelledPreprocessor):
     """Makes rows of texts, or of pairs of texts, with their classes.
 
     With `multi_label` a text has a list of classes, of any length. Labels are then
-    lists of names or numbers, or arrays `(batch, num_classes)` of zeros and ones.
+    lists of names or numbers, each number once, or arrays `(batch, num_classes)` of
+    zeros and ones.
 
     A pair that is too long loses tokens of its longer text. An empty text gives a row
     of special tokens.

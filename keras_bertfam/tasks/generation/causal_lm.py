@@ -128,9 +128,10 @@ class CausalLM(LanguageModel):
                 `"contrastive"`, or one of `keras_hub.samplers`, with a `seed` for
                 reproducible texts. Defaults to the task's `generation`, or else to
                 `"greedy"`. A beam search works as in `transformers`.
-            stop_token_ids: sequence of ids that end a text, a sequence of them for each
-                text, or `None`. `"auto"` takes those of the task's `generation`, or
-                else the end token of the preprocessor's tokenizer, if there is one.
+            stop_token_ids: an id that ends a text, a sequence of such ids, one of them
+                for each text, or `None`. `"auto"` takes those of the task's
+                `generation`, or else the end token of the preprocessor's tokenizer, if
+                there is one.
             settings: `GenerationSettings`: rules for texts, and how many are returned.
                 Or a dict of some of its arguments, which replace those of the task's
                 `generation`. `None` keeps those of `generation`.

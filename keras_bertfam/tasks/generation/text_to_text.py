@@ -119,9 +119,10 @@ class TextToText(LanguageModel):
                 Defaults to the value of the task's `generation`.
             sampler: name or one of `keras_hub.samplers`. Defaults to the task's
                 `generation`, or else to `"greedy"`.
-            stop_token_ids: sequence of ids that end a text, a sequence of them for each
-                text, or `None`. `"auto"` takes those of the task's `generation`, or
-                else the end token of the preprocessor's tokenizer, if there is one.
+            stop_token_ids: an id that ends a text, a sequence of such ids, one of them
+                for each text, or `None`. `"auto"` takes those of the task's
+                `generation`, or else the end token of the preprocessor's tokenizer, if
+                there is one.
             start_token_ids: ids that each text begins with. `None` takes the first of
                 these that exist: those of the task's `generation`, the preprocessor's
                 `decoder_start_token_id`, or the family's (T5: 0, BART: 2).

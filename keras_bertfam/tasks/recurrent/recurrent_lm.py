@@ -183,9 +183,9 @@ class RecurrentLM(PretrainingTask):
             max_length: int. The most tokens of a text, its prompt included. Defaults to
                 the value of the task's `generation`, like the next three.
             sampler: name or one of `keras_hub.samplers`, or `"greedy"`.
-            stop_token_ids: sequence of ids that end a text, a sequence of them for
-                each text, or `None`. `"auto"` takes those of `generation`, or else the
-                end token of the preprocessor's tokenizer, if there is one.
+            stop_token_ids: an id that ends a text, a sequence of such ids, one of them
+                for each text, or `None`. `"auto"` takes those of `generation`, or else
+                the end token of the preprocessor's tokenizer, if there is one.
             settings: `GenerationSettings`: rules for texts, and how many are returned.
                 Or a dict of some of its arguments, which replace those of `generation`.
 
