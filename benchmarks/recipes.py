@@ -94,7 +94,7 @@ def _value(name, text, kind):
 
 
 def phases(recipe):
-    """The parts of a run whose batches are made alike.
+    """List the parts of a run whose batches are made alike.
 
     Args:
         recipe: `Recipe`.

@@ -123,8 +123,8 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
     def lengths_for(self, sequence_length: int) -> Config:
         """Give the lengths for rows of another length, so that windows overlap.
 
-        A question has a third of a row at most, and half of the context's tokens are in
-        the next window, too.
+        A question has a third of a row at most, and half of a window's tokens at least
+        are in the next window, too.
 
         Args:
             sequence_length: int. Tokens in a row.

@@ -362,6 +362,7 @@ class Distiller(PretrainingTask):
         parts = {
             name: config[name] and keras.saving.deserialize_keras_object(config[name])
             for name in _PARTS
+            if name in config  # earlier files have no preprocessor
         }
         return cls(**{**config, **parts})
 

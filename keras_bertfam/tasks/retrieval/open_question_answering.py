@@ -333,9 +333,7 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
             losses = losses - self.retrieval_weight * right
         found = ops.any(targets, axis=(1, 2, 3))
         losses = ops.where(found, losses, 0.0)
-        weights = ops.cast(found, losses.dtype)
-        if sample_weight is not None:
-            weights = weights * weights_of(losses, sample_weight)
+        weights = ops.cast(found, losses.dtype) * weights_of(losses, sample_weight)
         loss = distribution.global_mean(ops.sum(losses * weights), ops.sum(weights))
         return loss + self.added_losses()
 

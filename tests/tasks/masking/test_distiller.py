@@ -191,6 +191,9 @@ def test_what_is_saved_is_the_student(tmp_path):
     other = Distiller(model.student, model.teacher, model.student.preprocessor)
     again = Distiller.from_config(other.get_config())
     assert type(again.preprocessor) is type(other.preprocessor)
+    earlier = model.get_config()
+    del earlier["preprocessor"]
+    assert Distiller.from_config(earlier).preprocessor is not None
 
 
 @pytest.mark.slow
