@@ -34,7 +34,7 @@ _NUMBERS: dict[str, Range] = {
         "lstm_dim divisor num_classes batch_size num_inner_repetitions cell_dim "
         "max_characters num_sampled projection_dim max_answer_length n_best "
         "max_span_length position_dim input_dim output_dim num_characters k rank "
-        "num_beams arc_dim relation_dim decoder_positions max_positions "
+        "truncate_dim num_beams arc_dim relation_dim decoder_positions max_positions "
         "kernel_size num_buckets max_distance penalty_steps "
         "gradient_cache_rows samples block_length num_negatives pairs_per_pass".split(),
         SIZE,

@@ -62,8 +62,25 @@ class TaskMetrics(keras.callbacks.Callback):
         self.examples = examples
         self.metrics = list(examples.task.metrics if metrics is None else metrics)
         check_metrics(self.metrics, "metrics")
+        self._check_fit()
         self.batch_size = batch_size
         self.prefix = prefix
+
+    def _check_fit(self):
+        """Score the labels as their own prediction, which fails for unfit metrics."""
+        examples, name = self.examples, None
+        right = [*examples.targets]
+        if examples.task.kind in ("question_answering", "open_questions", "candidates"):
+            texts = [right_texts(x) if isinstance(x, dict) else x for x in right]
+            right = [next(iter(each), "") for each in texts]
+        try:
+            for name in self.metrics:
+                compute_metrics([name], examples.targets, right)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"`metrics` must fit the labels of {examples.task.name!r}. Received: "
+                f"{name!r}, which fails: {error}"
+            ) from error
 
     def compute(self, model: Model | None = None) -> dict[str, float]:
         """Compute the metrics of a model; by default, of the model in training.

@@ -80,7 +80,8 @@ def _entity_f1(library, y_true, y_pred, scheme=None):
 
 def _word_accuracy(library, y_true, y_pred):
     rows = zip(*with_labels(y_true, y_pred), strict=True)
-    return library.mean([a == b for row in rows for a, b in zip(*row, strict=True)])
+    right = [a == b for row in rows for a, b in zip(*row, strict=True)]
+    return library.mean(right) if right else 0.0
 
 
 def _label_f1(library, y_true, y_pred):
@@ -88,6 +89,11 @@ def _label_f1(library, y_true, y_pred):
         raise ValueError(
             "The classes of an example must be a list for micro_f1. Received: "
             f"{single[0]!r}."
+        )
+    if twice := [each for each in (*y_true, *y_pred) if len({*each}) < len(each)]:
+        raise ValueError(
+            "The classes of an example must be there once each for micro_f1, not as "
+            f"zeros and ones. Received: {twice[0]!r}."
         )
     pairs = [({*true}, {*found}) for true, found in zip(y_true, y_pred, strict=True)]
     right, count = (

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.optimizers.base import SettableRate
+from keras_bertfam.optimizers.base import SettableRate, exclude_norms_and_biases
 from keras_bertfam.types import Config, Tensor
 
 
@@ -70,6 +70,7 @@ class Adafactor(SettableRate, keras.optimizers.Optimizer):
                 f"Received: decay_exponent={decay_exponent}."
             )
         super().__init__(learning_rate, weight_decay=weight_decay, **kwargs)
+        exclude_norms_and_biases(self)
         self.decay_exponent = decay_exponent
         self.epsilon_1 = epsilon_1
         self.epsilon_2 = epsilon_2

@@ -57,6 +57,11 @@ def inner(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
+def has_16_bits(variable: Any) -> bool:
+    """Tell whether a variable is of 16-bit floats."""
+    return keras.backend.standardize_dtype(variable.dtype) in ("bfloat16", "float16")
+
+
 class FusedUpdate(Mixin):
     """Mixin of Adams whose update takes one kernel under PyTorch, and trains 16 bits.
 
@@ -84,6 +89,8 @@ class FusedUpdate(Mixin):
     def _is_fused(self):
         if keras.backend.backend() != "torch" or self.amsgrad or not self.is_adam:
             return False
+        if any(map(has_16_bits, self._trainable_variables)):
+            return False  # the kernel takes moments of the variables' dtype
         import torch
 
         return (
@@ -128,8 +135,7 @@ class FusedUpdate(Mixin):
         self, gradient: Tensor, variable: Any, learning_rate: Tensor
     ) -> None:
         """Update a variable; in 16 bits by float32, as .999 would be rounded to 1."""
-        dtype = keras.backend.standardize_dtype(variable.dtype)
-        if dtype not in ("bfloat16", "float16") or self.amsgrad:
+        if not has_16_bits(variable) or self.amsgrad:
             super().update_step(gradient, variable, learning_rate)
             return
         index = self._get_variable_index(variable)
@@ -146,7 +152,7 @@ class FusedUpdate(Mixin):
         rate = rate / (1 - ops.power(self.beta_1, count))
         new = old - rate * m / (ops.sqrt(v) + self.epsilon)
         for each, value in zip((*moments, variable), (m, v, new), strict=True):
-            self.assign(each, ops.cast(value, dtype))
+            self.assign(each, ops.cast(value, each.dtype))
 
     def _scale_and_decay(self, variable: Any) -> tuple[float, float]:
         """Give the factor of a variable's rate, and its weight decay in the kernel."""
@@ -194,6 +200,25 @@ class SettableRate(Mixin):
                 for name in ("rate_log_factor", "rate_is_fixed", "fixed_rate")
             )
 
+    def add_variable_from_reference(
+        self,
+        reference_variable: Any,
+        name: str | None = None,
+        initializer: Any = "zeros",
+    ) -> keras.Variable:
+        """Add a variable of the shape of another one.
+
+        Moments of 16-bit variables are float32: a step changes them by a part in 1,000,
+        which is less than half a step of bfloat16, so that they would never fall.
+        """
+        if name not in ("momentum", "velocity") or not has_16_bits(reference_variable):
+            return super().add_variable_from_reference(
+                reference_variable, name, initializer
+            )
+        path = reference_variable.path.replace("/", "_")
+        shape = reference_variable.shape
+        return self.add_variable(shape, initializer, "float32", name=f"{path}_{name}")
+
     def _get_current_learning_rate(self) -> Tensor:
         rate = super()._get_current_learning_rate()
         if self._log_factor is None:
@@ -208,13 +233,13 @@ class SettableRate(Mixin):
 
     @learning_rate.setter
     def learning_rate(self, rate: Any) -> None:
+        if not (callable(rate) or rate >= 0):
+            raise ValueError(f"`learning_rate` must not be negative. Received: {rate}.")
         if self._log_factor is None or callable(rate):
             keras.optimizers.Optimizer.learning_rate.fset(self, rate)
             if self._log_factor is not None:
                 self._level(0.0, 0.0, 0.0)
             return
-        if not rate >= 0:
-            raise ValueError(f"`learning_rate` must not be negative. Received: {rate}.")
         present = _number(self.learning_rate) if self.follows_schedule else 0.0
         if rate and present:
             self._log_factor.assign_add(math.log(rate / present))

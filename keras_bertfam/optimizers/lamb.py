@@ -93,15 +93,17 @@ class BertAdamW(FusedUpdate, SettableRate, keras.optimizers.Optimizer):
     def update_step(
         self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
     ) -> None:
-        update = self._direction(ops.cast(gradient, variable.dtype), variable)
-        decayed = self._use_weight_decay(variable)
+        # 16-bit variables have float32 moments.
+        dtype = self._momentums[self._get_variable_index(variable)].dtype
+        update = self._direction(ops.cast(gradient, dtype), variable)
+        decayed, weights = self._use_weight_decay(variable), ops.cast(variable, dtype)
         if decayed and self.weight_decay:
-            update = ops.add(update, ops.multiply(variable, self.weight_decay))
+            update = ops.add(update, ops.multiply(weights, self.weight_decay))
         rate = ops.cast(learning_rate, "float32")
         if decayed:
-            rate = ops.multiply(rate, self._ratio(variable, update))
-        step = ops.multiply(update, ops.cast(rate, variable.dtype))
-        self.assign_sub(variable, step)
+            rate = ops.multiply(rate, self._ratio(weights, update))
+        step = ops.multiply(update, ops.cast(rate, dtype))
+        self.assign_sub(variable, ops.cast(step, variable.dtype))
 
     def _direction(self, gradient, variable):
         # Keras's own optimizers find their slots by this method. A subclass has no

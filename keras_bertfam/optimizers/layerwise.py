@@ -37,7 +37,8 @@ class LayerwiseAdamW(FusedUpdate, SettableRate, keras.optimizers.Adam):
         **kwargs: arguments of `keras.optimizers.Adam`.
 
     Raises:
-        ValueError: if a path in `scales` belongs to no variable.
+        ValueError: for a `weight_decay`, which is Keras's; if a path in `scales`
+            belongs to no variable.
 
     Example:
 
@@ -61,6 +62,12 @@ class LayerwiseAdamW(FusedUpdate, SettableRate, keras.optimizers.Adam):
         name: str = "layerwise_adamw",
         **kwargs: Any,
     ) -> None:
+        if kwargs.get("weight_decay"):
+            raise ValueError(
+                "`weight_decay` must be given as `decoupled_weight_decay`, which is "
+                "scaled, too, and leaves out biases and normalisation weights. "
+                f"Received: weight_decay={kwargs['weight_decay']}."
+            )
         super().__init__(learning_rate, name=name, **kwargs)
         self.scales = dict(scales or {})
         self.decoupled_weight_decay = decoupled_weight_decay
@@ -79,7 +86,10 @@ class LayerwiseAdamW(FusedUpdate, SettableRate, keras.optimizers.Adam):
         super().build(variables)
         weight_decay = self.decoupled_weight_decay
         self._rates = [
-            (self.scales.get(v.path, 1.0), weight_decay if decays(v) else 0.0)
+            (
+                self.scales.get(v.path, 1.0),
+                weight_decay if decays(v) and self._use_weight_decay(v) else 0.0,
+            )
             for v in variables
         ]
 

@@ -15,6 +15,7 @@ from keras_bertfam.optimizers.lamb import BertAdamW, Lamb
 from keras_bertfam.optimizers.muon import Muon
 from keras_bertfam.optimizers.schedules import (
     COUNTING,
+    FORMS,
     InverseSquareRootDecay,
     WarmupPolynomialDecay,
     check_rate,
@@ -128,6 +129,11 @@ def pretraining_optimizer(
             f"`optimizer` must be one of {[*OPTIMIZERS]}. "
             f"Received: optimizer={optimizer!r}."
         )
+    if schedule_form not in (*FORMS, *ENDLESS):
+        raise ValueError(
+            f"`schedule_form` must be one of {(*FORMS, *ENDLESS)}. "
+            f"Received: schedule_form={schedule_form!r}."
+        )
     is_schedule = isinstance(
         learning_rate, keras.optimizers.schedules.LearningRateSchedule
     )
@@ -199,8 +205,9 @@ def resolve_schedule(
 
     A schedule without `total_steps` gets the number of updates that all batches, those
     so far and those to come, make. With gradient accumulation that is one update for
-    each `gradient_accumulation_steps` batches, rounded up. If a schedule with
-    `total_steps` ends before the run, a warning says so.
+    each `gradient_accumulation_steps` batches; batches that are left over make none. A
+    warning says if there is no update at all, or if a schedule with `total_steps` ends
+    before the run.
 
     Args:
         optimizer: A `keras.optimizers.Optimizer`, or `None`.
@@ -224,7 +231,14 @@ def resolve_schedule(
     # Keras has no public access to the number of batches: `iterations` counts updates,
     # without the batches of an unfinished one.
     batches = steps + int(ops.convert_to_numpy(inner(optimizer)._iterations))
-    total = -(-batches // (schedule.gradient_accumulation_steps or 1))
+    each = schedule.gradient_accumulation_steps or 1
+    if batches < each:
+        warnings.warn(
+            f"Nothing will be trained: the run has {batches} batches, and an update "
+            f"takes {each} by `gradient_accumulation_steps`.",
+            stacklevel=4,
+        )
+    total = max(batches // each, 1)
     schedule.resolve(total)
     stays = schedule.form == "stable" and not schedule.decay_steps
     if total > schedule.total_steps and not stays:

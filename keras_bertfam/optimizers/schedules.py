@@ -12,7 +12,7 @@ from keras import ops
 from keras_bertfam.arguments import check_number, checked
 from keras_bertfam.types import Config, Tensor
 
-_FORMS = ("join", "hold", "product", "cosine", "stable")
+FORMS = ("join", "hold", "product", "cosine", "stable")
 
 
 @checked
@@ -99,10 +99,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             )
         if power <= 0:
             raise ValueError(f"`power` must be positive. Received: power={power}.")
-        if form not in _FORMS:
-            raise ValueError(
-                f"`form` must be one of {_FORMS}. Received: form={form!r}."
-            )
+        if form not in FORMS:
+            raise ValueError(f"`form` must be one of {FORMS}. Received: form={form!r}.")
         _check_part("warmup_steps", warmup_steps)
         _check_part("decay_steps", decay_steps, whole=True)
         if warmup_bounds is not None and not 0 <= warmup_bounds[0] <= warmup_bounds[1]:
@@ -112,14 +110,14 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             )
         check_accumulation(gradient_accumulation_steps)
         self.peak_learning_rate = peak_learning_rate
-        self.warmup_steps = warmup_steps
+        self.warmup_steps = _number(warmup_steps)
         self.total_steps: int | None = None
         self.power = power
         self.end_learning_rate = end_learning_rate
         self.form = form
         self.name = name
         self.gradient_accumulation_steps = gradient_accumulation_steps
-        self.decay_steps = decay_steps
+        self.decay_steps = _number(decay_steps)
         self.warmup_bounds = None if warmup_bounds is None else [*warmup_bounds]
         if total_steps is not None:
             self.resolve(total_steps)
@@ -149,7 +147,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
                 "`warmup_steps` must not exceed `total_steps`. Received: "
                 f"warmup_steps={self.warmup_steps}, total_steps={total_steps}."
             )
-        both = [self._warmup(total_steps), _steps(self.decay_steps, total_steps)]
+        both = [self._warmup(total_steps), self._cooldown(total_steps)]
         if self.form == "stable" and sum(both) > total_steps:
             raise ValueError(
                 "`warmup_steps` and `decay_steps` must not exceed `total_steps` "
@@ -190,6 +188,13 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         least, most = self.warmup_bounds
         return min(max(steps, least), most, total)
 
+    def _cooldown(self, total):
+        """Compute the number of steps in which `"stable"` falls, 1 at least."""
+        steps = _steps(self.decay_steps, total)
+        if steps or not self.decay_steps:
+            return steps
+        return min(1, total - self._warmup(total))
+
     def _decay(self, step, total):
         left = 1.0 - ops.clip(step / max(total, 1), 0.0, 1.0)
         span = self.peak_learning_rate - self.end_learning_rate
@@ -199,7 +204,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def _fall(self, step, total):
         """Give the peak, and what is left of it in the last steps."""
-        steps = _steps(self.decay_steps, total)
+        steps = self._cooldown(total)
         if not steps:
             return ops.full_like(step, self.peak_learning_rate)
         done = ops.clip((step - (total - steps)) / steps, 0.0, 1.0)
@@ -344,7 +349,12 @@ def warn_of_batches(schedule: Any, batches: int | None) -> None:
 
 def _steps(part, total):
     """Turn a number of steps, that may be a part of all, into a count."""
-    return int(part * total) if isinstance(part, float) else part
+    return int(part * total + 1e-9) if isinstance(part, float) else part
+
+
+def _number(value):
+    """Make a Python number of one of NumPy, such as a float32."""
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
 def check_rate(name: str, value: Any) -> None:
@@ -361,6 +371,8 @@ def check_rate(name: str, value: Any) -> None:
 
 
 def _check_part(name, steps, whole=False):
+    if isinstance(steps, numbers.Real):
+        steps = _number(steps)
     too_many = isinstance(steps, float) and (steps > 1 or (steps == 1 and not whole))
     if isinstance(steps, str) or steps < 0 or too_many:
         raise ValueError(

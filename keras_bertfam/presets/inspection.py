@@ -3,6 +3,7 @@
 import difflib
 import glob
 import os
+import pathlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,7 +12,7 @@ from keras_bertfam.presets.checkpoints.source import CheckpointError
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.types import Path
 
-CONFIG_FILE = "config.json"
+CONFIG_FILE, TOKENIZER_FILE = "config.json", "tokenizer.json"
 TASK_FILE = "task.json"
 WEIGHTS_FILES = ("model.weights.h5", "model.weights.json")
 
@@ -89,30 +90,25 @@ def check_no_preset(path: Path) -> None:
         )
 
 
-_FOREIGN_WEIGHTS = tuple(
-    name + ending
-    for name in ("model.safetensors", "pytorch_model.bin")
-    for ending in ("", ".index.json")
-)
-
-
 def check_no_export(path: Path) -> None:
-    """Raise a `ValueError` for a folder of `transformers`, which a preset would break.
+    """Raise a `ValueError` for a folder with others' files that a preset would replace.
 
     A preset has a `config.json` and a `tokenizer.json` of its own.
     """
-    config = os.path.join(path, CONFIG_FILE)
-    if not os.path.isfile(config) or not any(
-        os.path.exists(os.path.join(path, name)) for name in _FOREIGN_WEIGHTS
-    ):
-        return
-    with open(config, "rb") as file:
-        if b'"registered_name"' in file.read():
-            return
-    raise ValueError(
-        "A preset must be saved to another folder than that of a checkpoint of "
-        "`transformers`, whose config would be replaced. "
-        f"Received: {os.fspath(path)!r}."
+    names = [name for name in (CONFIG_FILE, TOKENIZER_FILE) if _is_others(path, name)]
+    if names:
+        raise ValueError(
+            "A preset must be saved to another folder than a checkpoint or a tokenizer "
+            f"of `transformers`, whose {' and '.join(names)} would be replaced. "
+            f"Received: {os.fspath(path)!r}."
+        )
+
+
+def _is_others(path, name):
+    """Tell whether a folder has a file of this name that isn't a preset's."""
+    file = os.path.join(path, name)
+    return os.path.isfile(file) and (
+        b'"registered_name"' not in pathlib.Path(file).read_bytes()
     )
 
 

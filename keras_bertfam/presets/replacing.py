@@ -24,8 +24,15 @@ _TASK = r"task\.json|task\.weights\.h5|preprocessor\.json"
 _TOKENIZER = (
     r"preprocessor\.json|assets/tokenizer/(vocabulary\.(txt|json|spm)|merges\.txt)"
 )
+# Weights of `transformers` in other files, which hold the old model.
+_OTHER_WEIGHTS = (
+    r"model-\d{5}-of-\d{5}\.safetensors|model\.safetensors\.index\.json|"
+    r"pytorch_model(-\d{5}-of-\d{5}|\.generator)?\.bin|"
+    r"pytorch_model\.bin\.index\.json|tf_model\.h5|flax_model\.msgpack"
+)
 # A new model has its own settings of writing, and needn't be of sentence-transformers.
 _PARTS = (
+    rf"(generator/)?({_OTHER_WEIGHTS})|"
     r"generator/(config\.json|model\.safetensors)|generation_config\.json|"
     r"modules\.json|config_sentence_transformers\.json|sentence_[a-z-]+_config\.json"
 )

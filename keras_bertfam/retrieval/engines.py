@@ -230,7 +230,7 @@ def checked_settings(
         )
     for name, value in settings.items():
         missing = value is None and known[name] is None
-        if not missing and (not isinstance(value, int) or value < 1):
+        if not missing and (type(value) is not int or value < 1):
             raise ValueError(
                 f"`{name}` must be a positive integer. Received: {value!r}."
             )
@@ -279,6 +279,11 @@ class Vectors:
         engine = self._kind.make(self.dim, count, self.settings)
         self._kind.tune(engine, self.settings)
         return engine
+
+    def check_count(self) -> None:
+        """Raise a `ValueError` for settings that need more vectors than there are."""
+        if self._engine is None:
+            self._kind.make(self.dim, self._count, self.settings)
 
     def engine(self) -> Any:
         """Give the engine, its cells learnt."""
@@ -361,7 +366,8 @@ class Vectors:
             part = slice(begin, begin + _QUERIES_AT_ONCE)
             scores[part], ids[part] = engine.search(vectors[part], k)
         scores[ids < 0] = -np.inf
-        return scores, ids
+        order = np.lexsort((ids, -scores))  # equal scores by their ids
+        return np.take_along_axis(scores, order, 1), np.take_along_axis(ids, order, 1)
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """Look up the vectors of ids that are there, `(*ids.shape, dim)`."""

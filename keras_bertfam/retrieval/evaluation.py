@@ -11,6 +11,7 @@ from typing import Any, Self
 from keras_bertfam.arguments import check_number, check_several, checked
 from keras_bertfam.parsing import parse_json
 from keras_bertfam.retrieval.index import Index
+from keras_bertfam.retrieval.passages import text_or_titled
 from keras_bertfam.types import Path
 
 MEASURES = ("nDCG@10", "RR@10", "AP", "R@100")
@@ -50,6 +51,8 @@ class SearchData:
                 raise ValueError(
                     f"`{name}` must have strings as ids. Received: {others[0]!r}."
                 )
+        for name, passage in self.passages.items():
+            text_or_titled(passage, f"for {name!r}", "passages")
         for query, grades in self.relevance.items():
             if query not in self.queries:
                 raise ValueError(
@@ -61,6 +64,12 @@ class SearchData:
                 raise ValueError(
                     "`relevance` must have ids of `passages`. Received: "
                     f"{unknown[0]!r}, for the query {query!r}."
+                )
+            odd = [grade for grade in grades.values() if not isinstance(grade, int)]
+            if odd:
+                raise ValueError(
+                    "`relevance` must have ints as grades. Received: "
+                    f"{odd[0]!r}, for the query {query!r}."
                 )
             if not any(grade > 0 for grade in grades.values()):
                 raise ValueError(
@@ -258,6 +267,11 @@ def evaluate_search(
     run = {}
     for name, pairs in zip(names, found, strict=True):
         scored = {str(p): float(s) for p, s in pairs if p != name}
+        if len(scored) < sum(p != name for p, _ in pairs):
+            raise ValueError(
+                "`search` must give each passage once. Received one twice for "
+                f"{name!r}."
+            )
         unknown = [p for p in scored if p not in data.passages]
         if unknown:
             raise ValueError(

@@ -234,6 +234,7 @@ class Index:
             index.add(vectors, given)
         if index is None:
             raise ValueError("`passages` must have a passage. Received: none.")
+        index._vectors.check_count()
         return index
 
     @checked
@@ -364,7 +365,7 @@ class Index:
 
         Args:
             questions: list of strings.
-            k: int. How many passages for each.
+            k: int. How many passages for each, or all if the index has fewer.
             batch_size: int, of the encoder.
             too_long: `"error"` or `"cut"`, what is done with a question that doesn't
                 fit into a row; `None` for what the encoder does by default.
@@ -381,7 +382,7 @@ class Index:
         questions = as_questions(questions)
         # An encoder of one's own needn't have the argument.
         more = {} if too_long is None else {"too_long": too_long}
-        found = []
+        found, k = [], min(k, max(len(self), 1))
         # Some at a time: sparse vectors are as wide as a vocabulary.
         for part in chunks_of(questions, batch_size * BATCHES_AT_ONCE):
             vectors = self.encoder.encode(list(part), "query", batch_size, **more)

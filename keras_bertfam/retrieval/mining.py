@@ -103,10 +103,12 @@ def mine_negatives(
             "`index` must have its encoder: give it to `build` or `load`. Received: "
             "an index without one."
         )
+    # What is no negative: the query itself, and the passages of equal queries.
     answers: dict[str, set[str]] = {}
     rights = [_as_text(passage) for passage in passages]
-    for query, right in zip(queries, rights, strict=True):
-        answers.setdefault(query, set()).add(_plain(right))
+    for query, passage in zip(queries, passages, strict=True):
+        known = answers.setdefault(_plain(query), {_plain(query)})
+        known |= _forms(passage)
     scores = _scores(index.encoder, queries, passages, batch_size, too_long)
     limits = np.full(len(scores), np.inf if max_score is None else max_score)
     if margin is not None:
@@ -118,10 +120,10 @@ def mine_negatives(
     found = index.find(queries, min(depth, len(index)), batch_size, too_long)
     for row, (query, limit) in enumerate(zip(queries, limits, strict=True)):
         texts = [
-            text
+            _as_text(each.passage)
             for each in found[row][skip:]
             if each.score <= limit
-            and _plain(text := _as_text(each.passage)) not in answers[query]
+            and _forms(each.passage).isdisjoint(answers[_plain(query)])
         ]
         if len(texts) < count:
             continue
@@ -158,6 +160,12 @@ def _scores(encoder, queries, passages, batch_size, too_long):
 def _plain(text):
     """Make texts equal that differ in white space only."""
     return " ".join(text.split())
+
+
+def _forms(passage):
+    """Give a passage with its title, and without it."""
+    parts = [passage] if isinstance(passage, str) else [*passage]
+    return {_plain(" ".join(parts)), _plain(parts[-1])}
 
 
 def _as_text(passage):

@@ -99,29 +99,49 @@ def _digest(passage):
     return int.from_bytes(hashlib.blake2b(content, digest_size=12).digest(), "big")
 
 
+def text_or_titled(value: Any, where: str, name: str = "texts") -> Passage:
+    """Make a value a str, or a tuple of a title that isn't empty and a text.
+
+    Args:
+        value: str, bytes, a list or tuple of two, or an array of one of these.
+        where: its place, for the error.
+        name: of the argument, for the error.
+
+    Raises:
+        ValueError: for another value, or a string that has no UTF-8.
+    """
+    value = value.tolist() if hasattr(value, "tolist") else value
+    parts = list(value) if isinstance(value, (list, tuple)) else [value]
+    try:
+        parts = [x.decode() if isinstance(x, bytes) else x for x in parts]
+        if not all(isinstance(x, str) and x.encode() is not None for x in parts):
+            raise TypeError("Not a string.")
+        title, text = parts if len(parts) > 1 else ("", *parts)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`{name}` must be strings of Unicode characters, or tuples of title and "
+            f"text. Received: {value!r}, {where}."
+        ) from error
+    return (title, text) if title else text
+
+
 def as_passage(value: Any, number: int | str) -> Passage:
     """Check a passage, and make it a str, or a tuple of title and text.
 
     Args:
-        value: str, bytes, a list or tuple of two, or an array of one of these.
+        value: see `text_or_titled`.
         number: the passage's number in the error.
 
     Raises:
         ValueError: for another value, or a passage without text.
     """
-    value = value.tolist() if hasattr(value, "tolist") else value
-    parts = list(value) if isinstance(value, (list, tuple)) else [value]
-    parts = [x.decode() if isinstance(x, bytes) else x for x in parts]
-    if not all(isinstance(x, str) for x in parts) or len(parts) not in (1, 2):
-        raise ValueError(
-            "`passages` must be strings, or tuples of title and text. Received: "
-            f"{value!r}, number {number}."
-        )
-    if not parts[-1].strip():
+    passage = text_or_titled(value, f"number {number}", "passages")
+    text = passage if isinstance(passage, str) else passage[1]
+    if not text.strip():
         raise ValueError(
             f"`passages` must have text. Received: {value!r}, number {number}."
         )
-    return parts[0] if len(parts) == 1 else (parts[0], parts[1])
+    return passage
 
 
 def as_questions(questions: Sequence[str]) -> list[str]:

@@ -80,6 +80,10 @@ class TokenVectors:
         # Where each passage's tokens begin, and where the last one's end.
         self._bounds = np.cumsum([0, *sizes])
 
+    def check_count(self) -> None:
+        """See `Vectors.check_count`."""
+        self._tokens.check_count()
+
     def engine(self) -> Any:
         """Give the engine of tokens, its cells learnt."""
         return self._tokens.engine()

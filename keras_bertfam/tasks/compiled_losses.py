@@ -9,7 +9,7 @@ from keras import ops
 from keras_bertfam import distribution
 from keras_bertfam.optimizers import accumulation
 from keras_bertfam.optimizers.accumulation import accumulates, batch_weighed
-from keras_bertfam.tasks.losses import WeightedMeanLoss
+from keras_bertfam.tasks.losses import TokenAccuracy, WeightedMeanLoss
 from keras_bertfam.types import Model
 
 
@@ -77,6 +77,9 @@ def scoring_of(task: Model, readers: Iterable[Any]) -> str | None:
     found = [reader for reader in found if reader is not None]
     if not (_is_ours(task) and all(map(_reads_scores, found))):
         return None
+    if not task.scores_tell_accuracy:
+        if any(isinstance(reader, TokenAccuracy) for reader in found):
+            return None
     names = ("z_loss", "label_smoothing")
     statistics = any(getattr(reader, name, 0) for reader in found for name in names)
     return "statistics" if statistics else "scores"

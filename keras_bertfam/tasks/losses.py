@@ -30,12 +30,20 @@ def weights_of(values: Tensor, sample_weight: Any) -> Tensor:
 
     Returns:
         Tensor of the shape and dtype of `values`.
+
+    Raises:
+        ValueError: for weights with more axes than the values.
     """
     ones = ops.ones_like(values)
     if sample_weight is None:
         return ones
     weights = without_last(sample_weight, len(values.shape))
     fewer = len(values.shape) - len(weights.shape)
+    if fewer < 0:
+        raise ValueError(
+            "`sample_weight` must be a weight for each row or for each loss, of shape "
+            f"{tuple(values.shape)}. Received: shape={tuple(weights.shape)}."
+        )
     weights = ops.reshape(weights, (*ops.shape(weights), *[1] * fewer))
     return ones * ops.cast(weights, values.dtype)
 

@@ -114,6 +114,8 @@ class PretrainingTask(
             rows of int32, and of bool for a mask.
         reads_labels: whether `call` takes `labels` among its inputs, in steps of
             `fit()` and `evaluate()`. A subclass with another `call` must set it again.
+        scores_tell_accuracy: whether the scores of labels tell if a label is the
+            likeliest token. Otherwise accuracy is computed from logits.
         reads_pooler: whether the loss reads the backbone's pooler. Otherwise the pooler
             isn't trained.
         has_global_tokens: whether rows have global tokens, if the backbone supports
@@ -142,6 +144,7 @@ class PretrainingTask(
     label_kind: Any = None
     extra_inputs: tuple[str, ...] = ()
     reads_labels = False
+    scores_tell_accuracy = True
     reads_pooler = False
     has_global_tokens = False
     recipe_family: str | None = None
@@ -582,7 +585,8 @@ class PretrainingTask(
             if self._needs_total_steps() and steps is None:
                 steps = count_batches(x, verbose)
             left = epochs - kwargs.get("initial_epoch", 0)
-            self._take_total_steps(steps and steps * left)
+            if left > 0:  # otherwise the run is done, and Keras trains nothing
+                self._take_total_steps(steps and steps * left)
             show_total(callbacks, known_count(x))
             in_all = known_count(x) if steps is None else steps
             self._choose_compilation(known_shapes(x), in_all and in_all * epochs)
@@ -612,7 +616,12 @@ class PretrainingTask(
         sample_weight: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Measure loss and metrics as in Keras; evaluation has its own memory."""
+        """Measure loss and metrics as in Keras; evaluation has its own memory.
+
+        The `loss` is the mean over batches, each of which counts by its rows. If rows
+        have different numbers of targets, or weights, it depends on `batch_size`. The
+        metrics don't, because they count all targets alike.
+        """
         self._check_compiled("evaluate()")
         check_given(self, x, y)
         if is_arrays(x):

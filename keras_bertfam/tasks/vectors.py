@@ -12,6 +12,7 @@ from keras_bertfam.arguments import check_number, check_several, checked
 from keras_bertfam.corpora.manifest import tokenizer_digest
 from keras_bertfam.layers.data.pairs.segments import get_layout
 from keras_bertfam.presets.checkpoints import sentence_transformers
+from keras_bertfam.retrieval.passages import text_or_titled
 from keras_bertfam.types import Config, Mixin
 
 # Names of prompts for passages, in the order of sentence-transformers.
@@ -98,22 +99,39 @@ class TextVectors(Mixin):
             too_long = "error" if refused else "cut"
         check_several("texts", texts, "texts")
         check_number("batch_size", batch_size, 1)
-        texts = list(texts)
+        names = (f"in row {row}" for row in range(len(texts)))
+        texts = [*map(text_or_titled, texts, names)]
         if any(isinstance(text, tuple) for text in texts):
             texts = [text if isinstance(text, tuple) else ("", text) for text in texts]
         return self._encode(texts, kind, batch_size, too_long)
 
-    def passage_sample(self) -> list[float]:
-        """Take a number from each weight that the vectors of passages depend on.
+    def passage_sample(self) -> list[Any]:
+        """Take the settings that vectors of passages depend on, and each weight's sum.
 
         Any training changes it. It takes much less time than `passage_digest`.
 
         Returns:
-            List of floats.
+            List of a dict and of floats.
         """
-        weights = [w for model in self._passage_parts()[0] for w in model.weights]
-        firsts = (keras.ops.reshape(weight, (-1,))[:1] for weight in weights)
-        return [float(keras.ops.convert_to_numpy(x)[0]) for x in firsts]
+        models, settings = self._passage_settings()
+        weights = [weight for model in models for weight in model.weights]
+        # Training may leave most rows of a table as they are, so all are added up.
+        sums = (keras.ops.sum(keras.ops.cast(w, "float32")) for w in weights)
+        return [settings, *(float(keras.ops.convert_to_numpy(x)) for x in sums)]
+
+    def _passage_settings(self):
+        """Give what `_passage_parts` does, with the settings of rows."""
+        models, settings = self._passage_parts()
+        preprocessor = self.preprocessor
+        if preprocessor is not None:
+            settings["sequence_length"] = preprocessor.sequence_length
+            truncate = getattr(preprocessor, "truncate", "end")
+            if truncate != "end":  # not in digests of earlier versions
+                settings["truncate"] = truncate
+            layout = getattr(preprocessor, "layout", None)
+            if layout not in (None, get_layout(None, preprocessor.tokenizer).name):
+                settings["layout"] = layout
+        return models, settings
 
     def passage_digest(self) -> str:
         """Make a digest of everything that the vectors of passages depend on.
@@ -125,17 +143,9 @@ class TextVectors(Mixin):
             Str, the hexadecimal SHA-256 of configs, weights, tokenizer and row length.
             A task that was saved and loaded has the same digest.
         """
-        models, settings = self._passage_parts()
-        preprocessor = self.preprocessor
-        if preprocessor is not None:
-            settings["sequence_length"] = preprocessor.sequence_length
-            settings["tokenizer"] = tokenizer_digest(preprocessor.tokenizer)
-            truncate = getattr(preprocessor, "truncate", "end")
-            if truncate != "end":  # not in digests of earlier versions
-                settings["truncate"] = truncate
-            layout = getattr(preprocessor, "layout", None)
-            if layout not in (None, get_layout(None, preprocessor.tokenizer).name):
-                settings["layout"] = layout
+        models, settings = self._passage_settings()
+        if self.preprocessor is not None:
+            settings["tokenizer"] = tokenizer_digest(self.preprocessor.tokenizer)
         configs: list[Config] = [settings]
         for model in models:
             config = model.get_config()

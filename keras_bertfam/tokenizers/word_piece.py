@@ -30,6 +30,8 @@ from keras_bertfam.tokenizers.texts import check_lines
 from keras_bertfam.types import Config, Path, TFRagged, TFTensor
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# Arguments of KerasHub's that can have one value here.
+_FIXED = {"split_on_cjk": True, "suffix_indicator": "##", "oov_token": "[UNK]"}
 
 
 @checked
@@ -53,7 +55,8 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
             contain [PAD], [UNK], [CLS], [SEP] and [MASK], and no token twice.
         lowercase: bool. Whether to lower-case and strip accents. Defaults to `False`.
         max_input_chars_per_word: int. Characters are counted after the clean-up.
-            Defaults to `200`, as in BERT's code; `transformers` has 100.
+            Defaults to `100`, as in `transformers`. Google's later code has 200, and
+            so have tokenizers that are read from its checkpoints.
         normalizer: list of dicts, steps of a `tokenizer.json` that replace BERT's
             clean-up, such as `{"type": "NFKC"}`. The attribute `lowercase` then says
             whether they lower-case. Defaults to `None`: BERT's clean-up.
@@ -74,7 +77,9 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
         shape `(None,)`.
 
     Raises:
-        ValueError: If the vocabulary lacks a special token, or has a token twice.
+        ValueError: If the vocabulary lacks a special token, or has a token twice; for
+            another `strip_accents` than `lowercase`, or another `split_on_cjk`,
+            `suffix_indicator` or `oov_token` than BERT's.
 
     Example:
 
@@ -105,13 +110,13 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
         self,
         vocabulary: Path | Sequence[str] | None = None,
         lowercase: bool = False,
-        max_input_chars_per_word: int = 200,
+        max_input_chars_per_word: int = 100,
         normalizer: Iterable[Step] | None = None,
         pre_tokenizer: Iterable[Step] | None = None,
         **kwargs: Any,
     ) -> None:
         if not kwargs.get("split", True):
-            given = {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer}
+            given: Config = {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer}
             given["added_tokens"] = kwargs.get("added_tokens")
             for name, value in given.items():
                 if value:
@@ -129,7 +134,13 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
             lowercase = lowercases(self.normalizer)
         # KerasHub's other path, in pure Python, keeps accents.
         kwargs["_allow_python_workflow"] = False
-        kwargs.setdefault("strip_accents", lowercase)
+        for name, value in {**_FIXED, "strip_accents": lowercase}.items():
+            if kwargs.setdefault(name, value) != value:
+                raise ValueError(
+                    f"`{name}` must be {value!r} or left out: `normalizer` and "
+                    "`pre_tokenizer` change how texts are cleaned and split. "
+                    f"Received: {name}={kwargs[name]!r}."
+                )
         super().__init__(vocabulary=vocabulary, lowercase=lowercase, **kwargs)
 
     def _add_special_token(self, token: str, name: str) -> None:
@@ -157,6 +168,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
             if plain is not None:
                 self.set_vocabulary(plain)
                 return
+            self._check_required()
             if isinstance(error, ValueError):
                 raise error
             counts: collections.Counter[str] = collections.Counter(self.vocabulary)
@@ -168,12 +180,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
         if vocabulary is None:
             return
         check_lines(self.vocabulary)
-        missing = [t for t in self.required_tokens if t not in self._token_to_id_map]
-        if missing:
-            raise ValueError(
-                f"`vocabulary` must contain {', '.join(self.required_tokens)}. "
-                f"Missing: {', '.join(missing)}."
-            )
+        self._check_required()
         tokens = self.vocabulary
         # NumPy arrays: each graph makes its own constants from them.
         self._is_inner = np.array([t.startswith("##") for t in tokens])
@@ -196,6 +203,15 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
                 fast_bert_normalizer_model_buffer=tf.constant(
                     normalizer_model(self.lowercase)
                 ),
+            )
+
+    def _check_required(self):
+        """Raise a `ValueError` for a vocabulary without a token that it must have."""
+        known = {*(self.vocabulary or ())}
+        if missing := [token for token in self.required_tokens if token not in known]:
+            raise ValueError(
+                f"`vocabulary` must contain {', '.join(self.required_tokens)}. "
+                f"Missing: {', '.join(missing)}."
             )
 
     def tokenize(self, inputs: Any) -> Any:

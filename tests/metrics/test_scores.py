@@ -224,6 +224,19 @@ def test_callback_refuses_what_it_cannot_score():
         TaskMetrics(texts).compute(Answers())
 
 
+@pytest.mark.parametrize("metric", ["f1", "squad_f1", "entity_f1", "micro_f1", "bleu"])
+def test_metrics_that_do_not_fit_are_refused_before_training(metric):
+    examples = Examples(["a", "b", "c"], [0, 1, 2], get_task("cb"))
+    with pytest.raises(ValueError, match=f"fit the labels of 'cb'.*'{metric}', which"):
+        TaskMetrics(examples, metrics=[metric])
+
+
+def test_labels_that_are_not_there():
+    assert compute_metrics(["word_accuracy"], [[-100]], [["A"]])["word_accuracy"] == 0
+    with pytest.raises(ValueError, match=r"once each for micro_f1.* \[1, 0, 1\]"):
+        compute_metrics(["micro_f1"], [[1, 0, 1]], [[0, 1]])
+
+
 def test_every_metric_of_the_tasks_exists():
     from keras_bertfam.datasets.task_data import TASKS
 

@@ -41,13 +41,15 @@ def test_rates_of_the_same_updates_are_the_same(accumulation, total_steps):
         np.testing.assert_allclose(rates, expected, atol=1e-6)
 
 
-def test_steps_are_rounded_up():
+def test_updates_are_whole():
     optimizer = pretraining_optimizer(gradient_accumulation_steps=4)
     resolve_schedule(optimizer, 9)
-    assert optimizer.get_config()["learning_rate"]["config"]["total_steps"] == 3
-    resolve_schedule(optimizer, 12)
-    with pytest.warns(UserWarning, match="ends at step 3, and this run goes to step 4"):
-        resolve_schedule(optimizer, 13)
+    assert optimizer.get_config()["learning_rate"]["config"]["total_steps"] == 2
+    resolve_schedule(optimizer, 11)
+    with pytest.warns(UserWarning, match="ends at step 2, and this run goes to step 3"):
+        resolve_schedule(optimizer, 12)
+    with pytest.warns(UserWarning, match="Nothing will be trained: .*has 3 batches"):
+        resolve_schedule(optimizer, 3)
 
 
 class Rates(keras.callbacks.Callback):

@@ -184,6 +184,30 @@ def test_config_round_trip():
     assert copy.decoupled_weight_decay == 0.1 and copy.scale_gradients
 
 
+@pytest.mark.parametrize("optimizer", ["AdamW", "BertAdamW", "Lamb", "StableAdamW"])
+def test_second_moments_of_sixteen_bits_fall(optimizer):
+    made = getattr(optimizers, optimizer)(learning_rate=1e-3)
+    variables = [keras.Variable(np.ones(2), name="a", dtype="bfloat16")]
+    made.build(variables)
+    for gradient in [1.0] * 5 + [0.0] * 300:
+        made.apply([ops.full((2,), gradient, dtype="bfloat16")], variables)
+    [moment] = made._velocities
+    assert moment.dtype == "float32"
+    beta = made.beta_2
+    expected = (1 - beta**5) * beta**300
+    if optimizer == "StableAdamW":  # whose mean is corrected
+        expected /= 1 - beta**305
+    assert array(moment)[0] == pytest.approx(expected, rel=0.02)
+
+
+def test_decay_is_given_by_its_name():
+    with pytest.raises(ValueError, match="`weight_decay` must be given as"):
+        LayerwiseAdamW(0.1, weight_decay=0.1)
+    optimizer = LayerwiseAdamW(0.1, decoupled_weight_decay=0.1)
+    optimizer.exclude_from_weight_decay(var_names=["kernel"])
+    assert step(optimizer, {"kernel": [1.0], "other": [1.0]}, 0.0)[0] == 1.0
+
+
 def test_errors():
     with pytest.raises(ValueError, match=r"`decay` must be in \(0, 1\]"):
         layerwise_scales(MaskedLM(make_backbone()), 1.5)

@@ -61,6 +61,15 @@ def test_warmup_as_a_share_and_none_at_all():
     assert rates(whole, [2, 4]) == [0.5, 1]
 
 
+def test_shares_of_numpy_and_of_few_steps():
+    schedule = WarmupPolynomialDecay(1.0, np.float32(0.1), 100)
+    assert rates(schedule, [5, 10]) == pytest.approx([0.5, 1])
+    assert WarmupPolynomialDecay(1.0, 0.29, 100)._warmup(100) == 29
+    for total in (1, 3, 9):
+        short = WarmupPolynomialDecay(1.0, 0.0, total, form="stable")
+        assert rates(short, [total - 1, total]) == [1, 0]
+
+
 def test_total_steps_are_filled_in_once():
     schedule = WarmupPolynomialDecay(1.0, 0)
     with pytest.raises(ValueError, match="total_steps=None"):

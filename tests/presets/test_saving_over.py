@@ -154,12 +154,20 @@ def test_a_preset_is_not_saved_over_a_checkpoint_of_transformers(tmp_path):
     before = {each.name: each.read_bytes() for each in path.iterdir()}
     tokenizer = model.preprocessor.tokenizer
     for saved in (model, model.backbone, tokenizer, model.preprocessor):
-        with pytest.raises(ValueError, match="another folder than that of a checkpo"):
+        with pytest.raises(ValueError, match="another folder than a checkpo"):
             saved.save_to_preset(path)
-    with pytest.raises(ValueError, match="another folder than that of a checkpoint"):
+    with pytest.raises(ValueError, match="another folder than a checkpoint"):
         folders.check_preset_destination(path)
     assert before == {each.name: each.read_bytes() for each in path.iterdir()}
     model.export_to_transformers(path)  # its own kind
+
+
+@pytest.mark.any_backend
+def test_a_preset_is_not_saved_over_a_tokenizer_of_others(tmp_path):
+    (tmp_path / "tokenizer.json").write_text('{"model": {}}')
+    with pytest.raises(ValueError, match=r"whose tokenizer\.json would be replaced"):
+        BertTokenizer(VOCABULARY).save_to_preset(tmp_path)
+    assert (tmp_path / "tokenizer.json").read_text() == '{"model": {}}'
 
 
 @pytest.mark.any_backend
@@ -171,6 +179,12 @@ def test_a_preset_is_not_saved_over_a_checkpoint_of_transformers(tmp_path):
         "spm.model",
         "sentencepiece.bpe.model",
         "added_tokens.json",
+        "model.safetensors.index.json",
+        "model-00001-of-00002.safetensors",
+        "pytorch_model.bin",
+        "pytorch_model.generator.bin",
+        "generator/pytorch_model.bin",
+        "tf_model.h5",
     ],
 )
 def test_files_of_an_older_export_go(name, tmp_path):
@@ -179,7 +193,7 @@ def test_files_of_an_older_export_go(name, tmp_path):
         BertBackbone(11, 2, 2, 8, 16, max_sequence_length=8, pooler=False),
         MaskedLMPreprocessor(BertTokenizer(VOCABULARY), 7),
     )
-    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / name).parent.mkdir(parents=True)
     (tmp_path / "a" / name).write_text("{}")
     (tmp_path / "a" / "notes.txt").write_text("mine")
     model.export_to_transformers(tmp_path / "a")

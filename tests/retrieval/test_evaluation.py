@@ -185,6 +185,24 @@ def test_what_is_refused():
             evaluate_search(**{"data": DATA, "search": fixed, **arguments})
 
 
+@pytest.mark.parametrize(
+    ("passages", "grade", "message"),
+    [
+        ({"a": 3}, 1, "`passages` must be strings.* 3, for 'a'"),
+        ({"a": "x"}, 0.5, "ints as grades.* 0.5, for the query 'q'"),
+    ],
+)
+def test_what_data_must_be(passages, grade, message):
+    with pytest.raises(ValueError, match=message):
+        SearchData(passages, {"q": "y"}, {"q": {"a": grade}})
+
+
+def test_a_passage_counts_once():
+    data = SearchData({"a": "x"}, {"q": "y"}, {"q": {"a": 1}})
+    with pytest.raises(ValueError, match="each passage once.* 'q'"):
+        evaluate_search(data, lambda queries, k: [[("a", 2.0), ("a", -1.0)]])
+
+
 def scored(*pairs):
     return lambda queries, k: [list(pairs), [("p2", 1.0)]]
 

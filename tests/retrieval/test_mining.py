@@ -26,6 +26,23 @@ def index():
     return Index.build(PASSAGES, Encoder())
 
 
+def test_what_is_no_negative(monkeypatch):
+    class OfForms(Encoder):
+        def encode(self, texts, *args):
+            texts = [x.strip() if isinstance(x, str) else x for x in texts]
+            texts = ["two 2" if x == "2" else x for x in texts]
+            return super().encode(texts, *args)
+
+    index = Index.build(PASSAGES, OfForms())
+    rows = mine_negatives(index, ["zero", "zero ", "three"], ["one", "2", "four"], 1)
+    # Neither the query itself, nor what answers an equal query, whatever its title.
+    assert [*zip(*rows, strict=True)] == [
+        ("zero", "one", "three"),
+        ("zero ", "2", "three"),
+        ("three", "four", "two 2"),
+    ]
+
+
 def test_best_ones_without_what_answers(index):
     rows = mine_negatives(
         index, ["zero?", "zero?", "four?"], ["zero", "one", "four"], 2

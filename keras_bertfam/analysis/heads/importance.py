@@ -139,7 +139,7 @@ def labelled_batches(model: Model, data: Any, batch_size: int) -> list[Any]:
         batches.append([keras.tree.map_structure(_as_array, part) for part in parts])
     if not batches:
         raise ValueError(f"`data` must have a batch. Received: {data!r}.")
-    if not any(_examples(x, weights) for x, _, weights in batches):
+    if not any(_examples(model, x, weights) for x, _, weights in batches):
         raise ValueError("`data` must have a weight above 0. Received: none.")
     return batches
 
@@ -166,7 +166,7 @@ def score(
             own = _of_examples(weights, len(x["token_ids"]))
             loss = model.compute_loss(x, y, y_pred, own, training=False)
         losses.append(float(ops.convert_to_numpy(loss)))
-        counts.append(_examples(x, weights))
+        counts.append(_examples(model, x, weights))
         if metric != "loss":
             found = model.compute_metrics(x, y, y_pred, weights)
     model.reset_metrics()
@@ -188,6 +188,8 @@ def _by_gradient(model, stack, batches):
 
     gradient, total, count = gradient_of(loss, model), 0.0, 0.0
     layers, heads = _shape(stack)
+    if not any(map(stack.heads_of, range(layers))):  # all are pruned
+        return np.zeros((layers, heads))
     for x, y, weights in batches:
         # One factor for each row gives each example its own gradient.
         groups = x["token_ids"].shape[:-1]
@@ -196,7 +198,7 @@ def _by_gradient(model, stack, batches):
         slopes = ops.convert_to_numpy(gradient(mask, x, y, own))
         # An example with several rows, as in multiple choice, is their sum.
         slopes = slopes.reshape(layers, groups[0], -1, heads).sum(axis=2)
-        examples = _examples(x, weights)
+        examples = _examples(model, x, weights)
         # The loss is a mean over the batch: an example's share is its loss divided by
         # their number.
         total += examples * np.abs(slopes.astype("float64")).sum(axis=1)
@@ -208,13 +210,18 @@ def _shape(stack):
     return stack.num_layers, stack.num_heads
 
 
-def _examples(x, weights):
+def _examples(model, x, weights):
     """Count the examples of a batch: add up their weights, if each has one.
 
-    The loss of a batch is divided by the same sum. If tokens have weights, the examples
-    are counted that have one above 0.
+    The loss of a batch is divided by the same sum. Losses of Keras are mostly divided
+    by the number of rows. If tokens have weights, the examples are counted that have
+    one above 0.
     """
     rows = len(x["token_ids"])
+    losses = [loss for loss in keras.tree.flatten(model.loss) if loss is not None]
+    by_weights = (None, "mean_with_sample_weight")  # `None` is this library's
+    if not all(getattr(loss, "reduction", "") in by_weights for loss in losses):
+        return rows
     if weights is None or isinstance(weights, dict):
         return rows
     if np.size(weights) == rows:

@@ -151,7 +151,7 @@ def _remade(model, **arguments):
     _copy_attention(trunk_of(model), trunk_of(new))
     pairs = zip(_others(model), _others(new), strict=True)
     for old_weight, new_weight in pairs:
-        new_weight.assign(old_weight)
+        new_weight.assign(ops.copy(old_weight))  # JAX would share the buffer
     return new
 
 
@@ -195,7 +195,8 @@ def _copy_attention(old, new):
         if isinstance(ours, NoAttention):
             if ours.use_bias:
                 empty = isinstance(theirs, NoAttention)
-                ours.bias.assign(theirs.bias if empty else theirs.output_dense.bias)
+                bias = theirs.bias if empty else theirs.output_dense.bias
+                ours.bias.assign(ops.copy(bias))
             continue
         places = [before.index(head) for head in after]
         for name in _BY_HEADS:
@@ -209,7 +210,7 @@ def _copy_attention(old, new):
         variable = ours.output_dense.kernel
         variable.assign(rows.reshape(variable.shape))
         if ours.output_dense.use_bias:
-            ours.output_dense.bias.assign(theirs.output_dense.bias)
+            ours.output_dense.bias.assign(ops.copy(theirs.output_dense.bias))
 
 
 def _attention(stack, layer):
@@ -273,6 +274,12 @@ def pruning_curve(
     ```
     """
     stack = trunk_of(model)
+    if np.shape(importance) != (stack.num_layers, stack.num_heads):
+        raise ValueError(
+            "`importance` must be of the model's heads, of shape "
+            f"{(stack.num_layers, stack.num_heads)}. "
+            f"Received: shape={np.shape(importance)}."
+        )
     batches = labelled_batches(model, data, batch_size)
     found = {}
     for share in shares:
@@ -312,6 +319,8 @@ def least_important(importance: np.ndarray, share: float) -> dict[int, list[int]
             "`importance` must be an array `(num_layers, num_heads)` and `share` from "
             f"0 to 1. Received: shape={importance.shape}, share={share!r}."
         )
+    if not np.isfinite(importance).all():
+        raise ValueError(f"`importance` must be finite. Received: {importance}.")
     count = int(importance.size * share + 1e-9)
     order = np.argsort(importance, axis=None, kind="stable")[:count]
     found: dict[int, list[int]] = {}

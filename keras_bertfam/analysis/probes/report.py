@@ -175,7 +175,8 @@ class ProbeReport:
             which = "always saying the most frequent set of labels"
             said.append(f"micro F1 {self.majority:.4g} of {which}")
         else:
-            said.append(f"{self.majority:.4g} of the most frequent label")
+            metric = "" if self.metric == "accuracy" else "accuracy "
+            said.append(f"{metric}{self.majority:.4g} of the most frequent label")
         return f"{self.metric}, {len(self.scores)} seed(s); " + ", ".join(said)
 
     def __repr__(self) -> str:

@@ -52,7 +52,8 @@ def as_token_ids(inputs: Any, name: str = "token_ids") -> TFTensor:
         raise ValueError(
             f"`{name}` must have an integer dtype. Received: dtype={ids.dtype.name}."
         )
-    return tf.cast(ids, tf.int32)
+    # Ids beyond 32 bits must not wrap round to ids that exist.
+    return tf.saturate_cast(ids, tf.int32)
 
 
 def as_ids_like(token_ids: TFTensor, **others: Any) -> dict[str, TFTensor]:

@@ -314,7 +314,7 @@ TOKENIZER_CONFIG = Keys(
     used="""
         tokenizer_class do_lower_case strip_accents tokenize_chinese_chars keep_accents
         add_prefix_space extra_ids special_tokens_in_strings split_number_commas
-        model_max_length
+        model_max_length truncation_side max_input_chars_per_word
         added_tokens_decoder additional_special_tokens extra_special_tokens
         bos_token eos_token sep_token cls_token mask_token""",
     only={
@@ -338,7 +338,7 @@ TOKENIZER_CONFIG = Keys(
             clean_up_tokenization_spaces errors spaces_between_special_tokens
             decode_with_prefix_space""",
         "of rows, which preprocessors lay out here": """
-            model_input_names padding_side truncation_side max_length max_len stride
+            model_input_names padding_side max_length max_len stride
             truncation_strategy truncation padding pad_to_multiple_of
             pad_token_type_id add_bos_token add_eos_token trim_offsets
             return_token_type_ids""",

@@ -213,6 +213,10 @@ def read_safetensors(path: Path) -> dict[str, LazyTensor]:
     return tensors
 
 
+# Names under which trainers store a model's tensors; the last one is DeepSpeed's.
+_OF_TRAINERS = ("state_dict", "model_state_dict", "model", "module")
+
+
 def read_pytorch(path: Path) -> dict[str, LazyTensor]:
     """Open the tensors that `torch.save` wrote, without running code in the file.
 
@@ -221,7 +225,7 @@ def read_pytorch(path: Path) -> dict[str, LazyTensor]:
 
     Returns:
         Dict from names to `LazyTensor`s. Where a trainer stored the model's tensors
-        under `state_dict` or `model_state_dict`, these are returned.
+        under one of `_OF_TRAINERS`, these are returned.
 
     Raises:
         CheckpointError: if it is no file of `torch.save`, or holds more than tensors.
@@ -229,15 +233,19 @@ def read_pytorch(path: Path) -> dict[str, LazyTensor]:
     """
     content = load_pytorch(path)
     if isinstance(content, dict):  # a trainer's, beside the state of training
-        nested = (content.get(name) for name in ("state_dict", "model_state_dict"))
+        nested = (content.get(name) for name in _OF_TRAINERS)
         content = next((each for each in nested if isinstance(each, dict)), content)
-    if not isinstance(content, dict) or not all(
-        isinstance(name, str) and hasattr(tensor, "numpy")
-        for name, tensor in content.items()
-    ):
+    received = type(content).__name__
+    if isinstance(content, dict):
+        others = (
+            f"a {type(tensor).__name__} under {name!r}"
+            for name, tensor in content.items()
+            if not (isinstance(name, str) and hasattr(tensor, "numpy"))
+        )
+        received = next(others, "")
+    if received:
         raise CheckpointError(
-            f"{os.fspath(path)!r} must hold a dict of tensors. Received: "
-            f"{type(content).__name__}."
+            f"{os.fspath(path)!r} must hold a dict of tensors. Received: {received}."
         )
     return {name: pytorch_tensor(tensor) for name, tensor in content.items()}
 

@@ -88,6 +88,7 @@ MEANINGLESS: dict[str, dict[str, Any]] = {
 USED = {
     PROMPTS: (
         *("prompts", "similarity_fn_name", "activation_fn", "model_type"),
+        "truncate_dim",
         *late_interaction.PYLATE,
     ),
     _TRANSFORMER: ("max_seq_length", *late_interaction.LENGTHS),
@@ -166,6 +167,13 @@ def open_source(path: Path) -> CheckpointSource:
         raise unfit(
             os.path.join(path, PROMPTS), "model_type", expected, whole["model_type"]
         )
+    if whole.get("truncate_dim") is not None and "Pooling" not in kinds:
+        raise unfit(
+            os.path.join(path, PROMPTS),
+            "truncate_dim",
+            "left out without a Pooling",
+            whole["truncate_dim"],
+        )
     prefixes = [whole.get(f"{role}_prefix") for role in ("query", "document")]
     # PyLate's older folders have no `model_type`.
     of_pylate = whole.get("model_type") == "ColBERT" or any(prefixes)
@@ -225,6 +233,7 @@ def open_source(path: Path) -> CheckpointSource:
     if file is not None:
         prompts = _prompts(file, whole)
         arguments["prompts"] = prompts
+        arguments["truncate_dim"] = whole.get("truncate_dim")
         sparse = sparse and {**sparse, "prompts": prompts}
         similarity, ours = (
             whole.get("similarity_fn_name"),
@@ -251,7 +260,7 @@ def open_source(path: Path) -> CheckpointSource:
             _TASKS,
             {
                 "sequence_length": length,
-                **_truncation(source),
+                **truncation(source),
                 **({"layout": BARE} if pooled and family in WITHOUT_SPECIALS else {}),
             },
         ),
@@ -268,7 +277,7 @@ def _of_tokens(path, modules, whole, of_pylate=False):
         raise unfit(folders["Dense"], "Dense", "without a bias and activation", told)
     settings = _transformer_settings(folders["Transformer"])
     longest = _length(settings, source.tokenizer_config)
-    if _truncation(source):
+    if truncation(source):
         where = os.path.join(path, huggingface.TOKENIZER_CONFIG)
         raise unfit(where, "truncation_side", "'right' with vectors of tokens", "left")
     prompts = dict(_prompts(path, whole))
@@ -503,7 +512,7 @@ def _length(found, tokenizer_config):
     return length if type(length) is int and 5 <= length < _LONGEST else _LONGEST
 
 
-def _truncation(source):
+def truncation(source: CheckpointSource) -> dict[str, str]:
     """Read whether a long text loses its start, and make a preprocessor's argument."""
     side = source.tokenizer_config.get("truncation_side") or "right"
     if side not in ("right", "left"):
@@ -540,6 +549,8 @@ def export(model: Model, path: Path, mode: str) -> None:
         modules.append(("Normalize", {}))
     types = dict.fromkeys(("Transformer", "Pooling", "Dense", "Normalize"), _TYPES)
     facts = {"similarity_fn_name": "cosine", "prompts": _prompts_of(model)}
+    if model.truncate_dim is not None:
+        facts["truncate_dim"] = model.truncate_dim
     _write_folder(model, model.backbone, path, types, modules, facts)
 
 

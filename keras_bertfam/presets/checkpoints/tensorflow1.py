@@ -340,7 +340,8 @@ def _tokenizer(folder):
         with reading.errors_of(path, ValueError):
             tokens = path.read_text("utf-8").split("\n")
         cased = any(token != token.lower() and token[0] != "[" for token in tokens)
-        return {"vocab.txt": str(path)}, {"do_lower_case": not cased}
+        config = {"do_lower_case": not cased, "max_input_chars_per_word": 200}
+        return {"vocab.txt": str(path)}, config
     if len(pieces) == 1:
         return {"spiece.model": str(reading.file_in(folder, pieces[0]))}, {}
     return {}, {}

@@ -13,7 +13,10 @@ from keras_bertfam.presets import inspection, sizes
 from keras_bertfam.presets.checkpoints import reading
 from keras_bertfam.presets.checkpoints.huggingface import unequal_copies
 from keras_bertfam.presets.checkpoints.late_interaction import fit_to_vocabulary
-from keras_bertfam.presets.checkpoints.sentence_transformers import PROJECTION
+from keras_bertfam.presets.checkpoints.sentence_transformers import (
+    PROJECTION,
+    truncation,
+)
 from keras_bertfam.presets.checkpoints.source import CheckpointError, CheckpointSource
 from keras_bertfam.presets.converting import configs
 from keras_bertfam.presets.converting.heads import (
@@ -41,6 +44,7 @@ from keras_bertfam.presets.tokenizer_formats import tokenizer_files
 from keras_bertfam.types import Model
 
 _LENGTHS = ("sequence_length", "query_length", "target_length")
+_SHORTEST = 5  # tokens of a row, so that a pair of texts has room
 
 
 def load_backbone(
@@ -91,15 +95,18 @@ def read_backbone(
             arguments |= told
     arguments |= kwargs
     shapes = {n: t.shape for n, t in source.tensors.items()} if load_weights else {}
+    folder = os.fspath(source.path)
     try:
-        sizes.check_sizes(arguments, shapes, os.fspath(source.path))
+        sizes.check_sizes(arguments, shapes, folder)
         if load_weights:
             check_size(cls, source, arguments)
         with skip_initialization() if load_weights else contextlib.nullcontext():
             backbone = cls(**arguments)
+    except CheckpointError:
+        raise
     except (TypeError, ValueError, OverflowError) as error:
         raise CheckpointError(
-            f"The config of {os.fspath(source.path)!r} fits no {cls.__name__}. {error}"
+            f"The config of {folder!r} fits no {cls.__name__}. {error}"
         ) from error
     if load_weights:
         _fill(backbone, _weight_maps(source), backbone, report, prefix_of(source))
@@ -166,7 +173,13 @@ def read_task(
         preprocessor = _preprocessor(cls, tokenizer, backbone, report)
     kwargs = {**_generator_arguments(cls, source, load_weights, kwargs), **kwargs}
     kwargs = {**_head_arguments(cls, source, report, kwargs), **kwargs}
-    task = cls(backbone=backbone, preprocessor=preprocessor, **kwargs)
+    try:
+        task = cls(backbone=backbone, preprocessor=preprocessor, **kwargs)
+    except ValueError as error:
+        raise CheckpointError(
+            f"{os.fspath(source.path)!r} fits no {cls.__name__} with these arguments. "
+            f"{error}"
+        ) from error
     if load_weights:
         given = getattr(kwargs.get("generator"), "weights", ())
         if getattr(task, "projection_dim", None) and counterpart(cls) is BACKBONE:
@@ -185,6 +198,7 @@ def _preprocessor(cls, tokenizer, backbone, report):
     if tokens < rows != tokens + new:
         report.notes.append(f"The tokenizer has {tokens} tokens for {rows} embeddings.")
     given = report.source.preprocessor_arguments.get(cls.__name__)
+    given = given or _told_by_tokenizer(report, usual.get_config())
     if not given:
         return usual
     longest = getattr(backbone, "max_sequence_length", None)
@@ -195,6 +209,19 @@ def _preprocessor(cls, tokenizer, backbone, report):
         given = fit_to_vocabulary(given, tokenizer, report.notes)
     config = {**usual.get_config(), **given, "tokenizer": tokenizer}
     return cls.preprocessor_cls(**config)
+
+
+def _told_by_tokenizer(report, usual):
+    """Read how long rows are, and which side of a long text is cut, as arguments."""
+    config = report.source.tokenizer_config
+    longest, side = config.get("model_max_length"), truncation(report.source)
+    lengths = {name: usual[name] for name in _LENGTHS[:2] if name in usual}
+    if type(longest) is not int or longest < _SHORTEST:
+        lengths = {}
+    told = {n: longest for n, length in lengths.items() if longest < (length or 0)}
+    if side and "truncate" not in usual:
+        report.notes.append("In spite of truncation_side='left', the end is cut.")
+    return told | (side if "truncate" in usual else {})
 
 
 def _generator_arguments(cls, source, load_weights, kwargs):
@@ -367,7 +394,7 @@ def _fill(owner, weights, backbone, report, prefix="", label=""):
         if lacking and not label and weight.required:
             raise CheckpointError(
                 f"The checkpoint {os.fspath(report.source.path)!r} lacks "
-                f"{', '.join(lacking)}."
+                f"{', '.join(lacking)}{_alike(lacking[0], weight.theirs[0], tensors)}."
             )
         if lacking:
             if not label:
@@ -381,6 +408,13 @@ def _fill(owner, weights, backbone, report, prefix="", label=""):
         report.progress(len(names))
         loaded.add(id(variable))
     return loaded
+
+
+def _alike(lacking, plain, names):
+    """Name a tensor with another prefix than the one that is looked for, if any."""
+    endings = (lacking, f".{plain}")
+    found = next((name for name in names if name.endswith(endings)), None)
+    return f", but has {found!r}: other names may be needed" if found else ""
 
 
 def _value(weight, variable, names, report, *heads):

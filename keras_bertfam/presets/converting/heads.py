@@ -331,6 +331,7 @@ def class_names(source: CheckpointSource, ours: Counterpart) -> list[str | None]
     labels = source.config.get("id2label")
     labels = labels if isinstance(labels, dict) else {}
     found = [labels.get(str(index)) for index in range(count)]
+    found = [str(name) if isinstance(name, int) else name for name in found]
     # `transformers` writes these where nobody gave names.
     if found == [f"LABEL_{index}" for index in range(count)]:
         return [None] * count

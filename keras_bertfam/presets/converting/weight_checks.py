@@ -28,7 +28,8 @@ def check_size(cls: Any, source: CheckpointSource, arguments: dict[str, Any]) ->
         raise CheckpointError(
             f"There are no weights in {os.fspath(source.path)!r}. Expected one of the "
             f"files {', '.join((*WEIGHTS, *preset_checks.WEIGHTS_FILES))}, or "
-            "`load_weights=False` for new weights."
+            "`load_weights=False` for new weights. A tf_model.h5 or "
+            "flax_model.msgpack isn't read."
         )
     layers = "num_groups" if arguments.get("share") == "all" else "num_layers"
     stored = sum(math.prod(tensor.shape) for tensor in source.tensors.values())

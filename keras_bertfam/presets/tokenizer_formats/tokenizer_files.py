@@ -71,7 +71,7 @@ _IN_JSON_ONLY: Config = {
     "normalizer": None,
     "pre_tokenizer": None,
     "ignore_merges": False,
-    "max_input_chars_per_word": 200,
+    "max_input_chars_per_word": 100,
 }
 # Settings of a `tokenizer_config.json`; `transformers` has no name for the last two.
 _FLAGS: Config = {"add_prefix_space": False, "special_tokens_in_strings": False}
@@ -97,8 +97,6 @@ def load_tokenizer(source: CheckpointSource) -> Tokenizer:
     files = source.tokenizer_files
     for names, load in _LOADERS.items():
         if all(name in files for name in names):
-            if _JSON in files and _has_own_steps(source, load, files[_JSON]):
-                names, load = (_JSON,), _tokenizer_json
             paths = [files[name] for name in names]
             # The parsers of the tokenizers raise whatever TensorFlow raises.
             with reading.errors_of(paths[0], Exception):
@@ -115,27 +113,18 @@ def load_tokenizer(source: CheckpointSource) -> Tokenizer:
     )
 
 
-def _has_own_steps(source, load, path):
-    """Tell whether a pipeline beside a vocabulary does what its files can't say.
+def _has_own_settings(source):
+    """Tell whether settings of a class override the steps of a `tokenizer.json`.
 
-    Such are other steps than BERT's, or than those of byte-level BPE.
+    In `transformers`, classes of a family do this. The generic ones read the file as it
+    is; so is a file without a `tokenizer_config.json` read here.
     """
-    if load not in (_word_piece, _byte_pair):
+    said = source.tokenizer_config.get("tokenizer_class")
+    if not source.tokenizer_config:
         return False
-    with reading.errors_of(path, Exception):
-        content = reading.read_json(path, vocabulary=True)
-        kind = tokenizer_pipelines.check_keys(content, path)
-        if kind == "WordPiece" and load is _word_piece:
-            if (content.get("normalizer") or {}).get("type") == "BertNormalizer":
-                # Its flags are those of `tokenizer_config.json`, which overrides them.
-                return "do_lower_case" not in source.tokenizer_config
-            given = tokenizer_pipelines.word_piece_arguments(content)
-        elif kind == "BPE" and load is _byte_pair:
-            name = _byte_pair_class(source).__name__
-            given = tokenizer_pipelines.byte_pair_arguments(content, name, path)
-        else:
-            return False
-    return not given.keys().isdisjoint(("normalizer", "pre_tokenizer", "ignore_merges"))
+    if said is None:
+        return FAMILIES[source.family].tokenizer_class not in _BY_JSON
+    return said not in ("PreTrainedTokenizerFast", "TokenizersBackend")
 
 
 def refusal(source: CheckpointSource) -> str | None:
@@ -163,24 +152,44 @@ def _word_piece(source, added, path):
     written = (token for token in vocabulary if not token.startswith("["))
     cased = any(token != token.lower() for token in written)
     config = {"do_lower_case": not cased, **source.tokenizer_config}
+    given = tokenizer_pipelines.word_piece_arguments(
+        {
+            "normalizer": _bert_normalizer(config),
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
+            "model": {
+                "max_input_chars_per_word": config.get("max_input_chars_per_word", 100)
+            },
+        }
+    )
+    return _word_piece_tokenizer(source, vocabulary, added, given, path)
+
+
+def _bert_normalizer(config):
+    """Make BERT's clean-up of the flags in a `tokenizer_config.json`."""
     accents = config.get("strip_accents")
     if accents is not None:
         accents = _flag(config, "strip_accents", None)
-    given = tokenizer_pipelines.bert_arguments(
-        _flag(config, "do_lower_case", True),
-        accents,
-        _flag(config, "tokenize_chinese_chars", True),
-    )
-    return _word_piece_tokenizer(source, vocabulary, added, given)
+    return {
+        "type": "BertNormalizer",
+        "clean_text": True,
+        "handle_chinese_chars": _flag(config, "tokenize_chinese_chars", True),
+        "strip_accents": accents,
+        "lowercase": _flag(config, "do_lower_case", True),
+    }
 
 
-def _word_piece_tokenizer(source, vocabulary, added, given):
+def _word_piece_tokenizer(source, vocabulary, added, given, path):
     cls = _word_piece_class(source)
     if _flag(source.tokenizer_config, "special_tokens_in_strings", False):
         given["special_tokens_in_strings"] = True
     # Texts with the strings of special tokens don't get their ids by default.
     new = new_tokens(added, cls.required_tokens)
-    return cls(vocabulary, added_tokens=new, **given)
+    try:
+        return cls(vocabulary, added_tokens=new, **given)
+    except ValueError as error:
+        raise CheckpointError(
+            f"The vocabulary in {os.fspath(path)!r} isn't supported. {error}"
+        ) from error
 
 
 def _word_piece_class(source):
@@ -253,7 +262,29 @@ def _byte_pair_tokenizer(source, added, ids, merges, given, cls=None):
 
 
 def _sentence_piece(source, added, path):
-    return _sentence_piece_tokenizer(source, added, pathlib.Path(path).read_bytes())
+    proto = pathlib.Path(path).read_bytes()
+    tokenizer = _sentence_piece_tokenizer(source, added, proto)
+    if _JSON in source.tokenizer_files:
+        _check_pieces(tokenizer, path, source.tokenizer_files[_JSON])
+    return tokenizer
+
+
+def _check_pieces(tokenizer, path, other):
+    """Check that a SentencePiece model has the pieces of a `tokenizer.json` beside it.
+
+    `transformers` reads the second one, and so must get the same ids.
+    """
+    model = reading.read_json(other, vocabulary=True).get("model") or {}
+    if model.get("type") != "Unigram":
+        return
+    ours, theirs = tokenizer.get_vocabulary(), (piece for piece, _ in model["vocab"])
+    for index, (mine, piece) in enumerate(zip(ours, theirs, strict=False)):
+        if mine != piece:
+            raise CheckpointError(
+                f"{os.fspath(path)!r} and {os.fspath(other)!r} must have the same "
+                f"pieces; remove the one that isn't the model's. Received for the id "
+                f"{index}: {mine!r} and {piece!r}."
+            )
 
 
 def _sentence_piece_tokenizer(source, added, proto, stated=None):
@@ -293,19 +324,23 @@ def _sentence_piece_tokenizer(source, added, proto, stated=None):
 def _tokenizer_json(source, added, path):
     content = reading.read_json(path, vocabulary=True)
     kind = tokenizer_pipelines.check_keys(content, path)
-    model = content["model"]
+    model, own_settings = content["model"], _has_own_settings(source)
     if kind == "WordPiece":
         _check_ids(model["vocab"])
         tokens = sorted(model["vocab"], key=model["vocab"].get)
+        is_berts = (content.get("normalizer") or {}).get("type") == "BertNormalizer"
+        if is_berts and own_settings and "do_lower_case" in source.tokenizer_config:
+            normalizer = _bert_normalizer(source.tokenizer_config)
+            content = {**content, "normalizer": normalizer}
         given = tokenizer_pipelines.word_piece_arguments(content)
-        tokenizer = _word_piece_tokenizer(source, tokens, added, given)
+        tokenizer = _word_piece_tokenizer(source, tokens, added, given, path)
     elif kind == "BPE":
         pairs = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
         # ModernBERT's encoders may have Gemma's vocabulary, such as mmBERT.
         falls_back = model.get("byte_fallback")
         cls = _ours("GemmaTokenizer") if falls_back else _byte_pair_class(source)
         given = tokenizer_pipelines.byte_pair_arguments(content, cls.__name__, path)
-        if "add_prefix_space" in source.tokenizer_config:  # it overrides the JSON
+        if own_settings or "add_prefix_space" in source.tokenizer_config:
             given.pop("add_prefix_space", None)
             if _flag(source.tokenizer_config, "add_prefix_space", False):
                 given["add_prefix_space"] = True
@@ -377,11 +412,13 @@ def _proto(content):
     return proto.SerializeToString()
 
 
+# As in `transformers`, a `tokenizer.json` comes first. But a SentencePiece model has
+# normalization that a pipeline may not express.
 _LOADERS: dict[tuple[str, ...], Callable[..., Tokenizer]] = {
-    ("vocab.txt",): _word_piece,
-    ("vocab.json", "merges.txt"): _byte_pair,
     ("spiece.model",): _sentence_piece,
     (_JSON,): _tokenizer_json,
+    ("vocab.txt",): _word_piece,
+    ("vocab.json", "merges.txt"): _byte_pair,
 }
 
 

@@ -161,7 +161,7 @@ def word_piece_arguments(content: Content) -> Content:
     words = steps_of(content, "pre_tokenizer")
     given: Content = {}
     longest = content["model"].get("max_input_chars_per_word", 100)
-    if longest != 200:  # which is the class's own
+    if longest != 100:  # which is the class's own
         given["max_input_chars_per_word"] = longest
     if len(normalizer) == 1 and words == [{"type": "BertPreTokenizer"}]:
         step = {**normalizer[0]}
@@ -170,16 +170,6 @@ def word_piece_arguments(content: Content) -> Content:
         if step == {"type": "BertNormalizer", **_BERT} and accents in (None, lowercase):
             return {**given, "lowercase": lowercase}
     return {**given, "normalizer": normalizer, "pre_tokenizer": words}
-
-
-def bert_arguments(lowercase: bool, accents: bool | None, chinese: bool) -> Content:
-    """Make arguments of a `BertTokenizer` from flags of a `tokenizer_config.json`."""
-    step = {"type": "BertNormalizer", "lowercase": lowercase, "strip_accents": accents}
-    step |= {"clean_text": True, "handle_chinese_chars": chinese}
-    pipeline = {"normalizer": step, "pre_tokenizer": {"type": "BertPreTokenizer"}}
-    return word_piece_arguments(
-        {**pipeline, "model": {"max_input_chars_per_word": 200}}
-    )
 
 
 def byte_pair_arguments(content: Content, name: str, where: Path) -> Content:

@@ -191,7 +191,8 @@ class CrossEncoder(SummaryTask):
 
         Args:
             query: str, or a list of them.
-            passages: list of str; for several queries, a list for each, of any lengths.
+            passages: list of str, or of tuples of a title and a text, which are joined;
+                for several queries, a list for each, of any lengths.
             top_k: int or `None`. How many are returned; `None` for all.
             batch_size: int.
 
@@ -215,6 +216,8 @@ class CrossEncoder(SummaryTask):
         def scores_of(queries, passages):
             each = [q for q, ps in zip(queries, passages, strict=True) for _ in ps]
             flat = [passage for texts in passages for passage in texts]
+            titled = (tuple, list)
+            flat = [" ".join(x).strip() if isinstance(x, titled) else x for x in flat]
             # The sigmoid makes large logits equal, so logits are sorted before it.
             logits = self._logits((each, flat), batch_size, verbose=0)
             ends = np.cumsum([len(texts) for texts in passages])[:-1]

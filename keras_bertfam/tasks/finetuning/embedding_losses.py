@@ -791,7 +791,9 @@ class VectorDistillation(EmbeddingLoss):
 class Matryoshka(EmbeddingLoss):
     """Sum another loss over several lengths to which vectors are cut.
 
-    After such training, vectors can be used cut to these lengths: `vectors[:, :64]`.
+    After such training, the first numbers of vectors can be used alone, as with
+    `TextEmbedder(truncate_dim=64)`. Cut vectors need length 1 again for an index, which
+    compares inner products.
 
     Args:
         loss: another loss of this module.

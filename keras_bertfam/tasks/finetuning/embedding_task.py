@@ -1,5 +1,6 @@
 """Share code among tasks that make vectors of texts, and learn from tuples of texts."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -58,6 +59,12 @@ class EmbeddingTask(TextVectors, FineTuningTask):
         if not all(isinstance(prompt, str) for prompt in prompts.values()):
             raise ValueError(
                 f"`prompts` must be a dict from names to strings. Received: {prompts}."
+            )
+        if unread := sorted({*prompts} - {"query", *PASSAGE_PROMPTS}):
+            warnings.warn(
+                "Of `prompts`, only those for query and for "
+                f"{', '.join(PASSAGE_PROMPTS)} are read. Others: {', '.join(unread)}.",
+                stacklevel=2,
             )
         super().__init__(backbone, preprocessor, **kwargs)
         self.prompts = prompts

@@ -41,6 +41,7 @@ _SETTINGS = (
     "projection_activation",
     "projection_bias",
     "projection_in_training_only",
+    "truncate_dim",
 )
 
 
@@ -70,6 +71,9 @@ class TextEmbedder(EmbeddingTask):
         prompts: dict or `None`. Strings that `encode()` puts before texts, by their
             kind: `"query"`, and `"passage"` or `"document"`. Training puts them there,
             too, if its loss distinguishes queries from passages.
+        truncate_dim: int or `None`. `encode()`, and so an index, gives this many first
+            numbers of each vector, for vectors that were trained with `Matryoshka`.
+            With `normalize` they get length 1 again.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
@@ -86,7 +90,7 @@ class TextEmbedder(EmbeddingTask):
         `hidden_dim` without a projection.
 
     Raises:
-        ValueError: for an unknown `pooling`.
+        ValueError: for an unknown `pooling`, or a `truncate_dim` beyond the width.
 
     `from_preset()` reads the folders of `sentence-transformers`, and
     `export_to_sentence_transformers()` writes one.
@@ -140,6 +144,7 @@ class TextEmbedder(EmbeddingTask):
         projection_bias: bool = True,
         prompts: Mapping[str, str] | None = None,
         projection_in_training_only: bool = False,
+        truncate_dim: int | None = None,
         **kwargs: Any,
     ) -> None:
         if pooling not in POOLINGS:
@@ -152,6 +157,14 @@ class TextEmbedder(EmbeddingTask):
                 "`projection_dim` must be a width with `projection_in_training_only`. "
                 "Received: projection_dim=None."
             )
+        width = backbone.hidden_dim
+        if projection_dim is not None and not projection_in_training_only:
+            width = projection_dim
+        if truncate_dim is not None and truncate_dim > width:
+            raise ValueError(
+                f"`truncate_dim` must be at most the width of vectors, {width}. "
+                f"Received: truncate_dim={truncate_dim}."
+            )
         if pooling == "cls":
             check_layout(preprocessor, summary_token(backbone))
         super().__init__(backbone, preprocessor, prompts, **kwargs)
@@ -161,6 +174,7 @@ class TextEmbedder(EmbeddingTask):
         self.projection_activation = projection_activation
         self.projection_bias = projection_bias
         self.projection_in_training_only = projection_in_training_only
+        self.truncate_dim = truncate_dim
         self.projection = None
         if projection_dim is not None:
             self.projection = keras.layers.Dense(
@@ -248,6 +262,13 @@ class TextEmbedder(EmbeddingTask):
         with self.preprocessor.rows_up_to(longest if apart and first else 0):
             return super()._batched(data, batch_size, position)
 
+    def _encode(self, texts, kind, batch_size, too_long):
+        vectors = super()._encode(texts, kind, batch_size, too_long)
+        if self.truncate_dim is None:
+            return vectors
+        vectors = vectors[:, : self.truncate_dim]
+        return ops.convert_to_numpy(unit(vectors)) if self.normalize else vectors
+
     def compare(self, a: Tensor, b: Tensor) -> Tensor:
         return cosine(a, b)
 
@@ -261,6 +282,8 @@ class TextEmbedder(EmbeddingTask):
         }
         if prompt := self.prompt_of("passage"):
             settings["prompt"] = prompt
+        if self.truncate_dim is not None:
+            settings["truncate_dim"] = self.truncate_dim
         if self.projection is None or self.projection_in_training_only:
             return [self.backbone], settings
         settings["activation"] = self.projection_activation

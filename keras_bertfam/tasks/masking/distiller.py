@@ -202,6 +202,18 @@ class Distiller(PretrainingTask):
                 "The weights must not be negative, and one must be positive. "
                 f"Received: {weights}."
             )
+        if self.student is self.teacher:
+            raise ValueError("`student` must be another model than `teacher`.")
+        readers = [model.preprocessor for model in (self.student, self.teacher)]
+        if None not in readers:
+            ours, theirs = (reader.tokenizer.get_vocabulary() for reader in readers)
+            pairs = enumerate(zip(ours, theirs, strict=False))
+            for number, (token, other) in pairs:
+                if token != other:
+                    raise ValueError(
+                        "`student` must have the teacher's tokens. Received for the id "
+                        f"{number}: {token!r} and {other!r}."
+                    )
         equal = ["vocabulary_size", *(["hidden_dim"] if self.cosine_weight else [])]
         for name in equal:
             ours = getattr(self.student.backbone, name)

@@ -92,8 +92,47 @@ def token_marginal(scores: Tensor, log_likelihoods: Tensor) -> Tensor:
     return ops.logsumexp(ops.expand_dims(prior, [*axes]) + log_likelihoods, axis=1)
 
 
-def _log_prior(scores):
-    return ops.log_softmax(ops.cast(scores, "float32"), axis=-1)
+def next_token_marginal(
+    scores: Tensor, log_likelihoods: Tensor, log_probabilities: Tensor
+) -> Tensor:
+    """Predict each token from all passages, as likely as the tokens before make them.
+
+    The result is `log p(y_j | y_1 ... y_j-1)`, where a single passage writes the whole
+    row. The sum over tokens of those that are written is `sequence_marginal`.
+
+    Args:
+        scores: float tensor `(batch, passages)`, whose softmax is `p(z)`.
+        log_likelihoods: float tensor `(batch, passages, tokens)`, `log p(y_j | z)`; 0
+            for tokens that are left out.
+        log_probabilities: float tensor `(batch, passages, tokens, vocabulary_size)`,
+            those of all tokens that could be written.
+
+    Returns:
+        float32 tensor `(batch, tokens, vocabulary_size)`.
+
+    Example:
+
+    ```python
+    from keras_bertfam.tasks.retrieval.marginals import next_token_marginal
+
+    p, tokens = [[0.6, 0.4]], [[[0.5, 0.2], [0.1, 0.9]]]  # log 0.096, as above
+    every = [[[[0.5, 0.5], [0.2, 0.8]], [[0.1, 0.9], [0.9, 0.1]]]]
+    p, tokens, every = map(keras.ops.log, (p, tokens, every))
+    next_token_marginal(p, tokens, every)  # log 0.34 and log 0.096 / 0.34 are written
+    ```
+
+    References: [Lewis et al., 2020](https://arxiv.org/abs/2005.11401), section 2.1,
+    RAG-Sequence, by the chain rule.
+    """
+    log_likelihoods = ops.cast(log_likelihoods, "float32")
+    before = ops.cumsum(log_likelihoods, axis=-1) - log_likelihoods
+    known = _log_prior(ops.expand_dims(_log_prior(scores), -1) + before, axis=1)
+    log_probabilities = ops.cast(log_probabilities, "float32")
+    return ops.logsumexp(ops.expand_dims(known, -1) + log_probabilities, axis=1)
+
+
+def _log_prior(scores, axis=-1):
+    return ops.log_softmax(ops.cast(scores, "float32"), axis=axis)
 
 
 def token_losses(

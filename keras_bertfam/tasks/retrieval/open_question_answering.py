@@ -32,6 +32,7 @@ from keras_bertfam.tasks.retrieval.passage_reader import (
     flat,
     rows_of,
 )
+from keras_bertfam.tasks.retrieval.passages_preprocessor import refusals_as_value_errors
 from keras_bertfam.tasks.summary import states_of
 from keras_bertfam.types import Config, Model, Tensor
 
@@ -422,7 +423,8 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
         return answers[0] if single else answers
 
     def _answers(self, questions, batch_size, **kwargs):
-        rows, places = self.preprocessor.read_in_graph(questions)
+        with refusals_as_value_errors():
+            rows, places = self.preprocessor.read_in_graph(questions)
         rows = {name: value.numpy() for name, value in rows.items()}
         outputs = super().predict(rows, batch_size=batch_size, **kwargs)
         found = ops.convert_to_numpy(self.log_probabilities(outputs))

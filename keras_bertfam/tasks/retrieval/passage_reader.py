@@ -14,6 +14,7 @@ from keras_bertfam.presets.task_presets import changed_dtype
 from keras_bertfam.tasks.losses import Perplexity, token_crossentropy
 from keras_bertfam.tasks.retrieval.marginals import (
     check_marginalization,
+    next_token_marginal,
     token_losses,
     token_marginal,
 )
@@ -181,6 +182,8 @@ class TokensOfPassages(PassageReader):
 
     label_kind = "token"
     reads_labels = True
+    # A token may be the likeliest by no passage alone, yet by all of them together.
+    scores_tell_accuracy = False
     fixed_arguments = ("marginalization",)
 
     def __init__(
@@ -211,29 +214,38 @@ class TokensOfPassages(PassageReader):
         labels = inputs.get(LABELS)
         return None if labels is None else ops.repeat(labels, count, axis=0)
 
-    def _token_losses(self, y, y_pred, sample_weight):
-        """Compute losses of tokens and their weights, both `(batch, tokens)`."""
+    def _likelihoods(self, y, y_pred, sample_weight):
+        """Compute `log p(y_j | z)` and the weights of tokens, `(batch, tokens)`."""
         weights = ops.ones_like(y) if sample_weight is None else sample_weight
-        weights = ops.cast(weights, "float32")
-        logits, scores = y_pred["logits"], y_pred["passage_scores"]
+        logits = y_pred["logits"]
         labels = ops.repeat(ops.expand_dims(y, 1), logits.shape[1], axis=1)
-        likelihoods = -token_crossentropy(labels, logits)
-        return token_losses(self.marginalization, scores, likelihoods, weights), weights
+        return -token_crossentropy(labels, logits), ops.cast(weights, "float32")
+
+    def _token_losses(self, scores, likelihoods, weights):
+        return token_losses(self.marginalization, scores, likelihoods, weights)
 
     def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
-        losses, weights = self._token_losses(y, y_pred, sample_weight)
+        likelihoods, weights = self._likelihoods(y, y_pred, sample_weight)
+        losses = self._token_losses(y_pred["passage_scores"], likelihoods, weights)
         total, count = ops.sum(losses * weights), ops.sum(weights)
         return distribution.global_mean(total, count) + self.added_losses()
 
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
     ) -> dict[str, Any]:
+        likelihoods, weights = self._likelihoods(y, y_pred, sample_weight)
+        scores = y_pred["passage_scores"]
         if self._scoring:
-            losses, _ = self._token_losses(y, y_pred, sample_weight)
-            scores = ops.stack([losses, ops.zeros_like(losses)], axis=-1)
-            known = ops.expand_dims(scores, -2)
-        else:
+            losses = self._token_losses(scores, likelihoods, weights)
+            known = ops.stack([losses, ops.zeros_like(losses)], axis=-1)
+            known = ops.expand_dims(known, -2)
+        elif self.marginalization == "token":
             known = self.log_probabilities(y_pred)
+        else:
+            inside = ops.expand_dims(weights, 1) > 0
+            likelihoods = ops.where(inside, likelihoods, 0.0)
+            predicted = ops.log_softmax(ops.cast(y_pred["logits"], "float32"))
+            known = next_token_marginal(scores, likelihoods, predicted)
         return super().compute_metrics(x, y, known, sample_weight)
 
     def default_loss(self) -> None:

@@ -1,7 +1,9 @@
 """Look up passages while batches are made."""
 
+import contextlib
+import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,6 +85,11 @@ class PassageSearch:
             raise ValueError(
                 f"`sources` must be {count} ints, one for each passage. Received: "
                 f"shape={self.sources.shape}, dtype={self.sources.dtype}."
+            )
+        if count and self.sources.min() < 0:
+            raise ValueError(
+                "`sources` must be at least 0: for a text, -1 stands for no document. "
+                f"Received: {self.sources.min()}."
             )
         self.retriever = retriever
         self._copy = self.copied_retriever()
@@ -345,6 +352,16 @@ class PassagesPreprocessor(Mixin):
         shape = [None, count]
         vectors = tf.ensure_shape(vectors, [*shape, search.index.dim])
         return (*(tf.ensure_shape(x, shape) for x in (found, *texts)), vectors)
+
+
+@contextlib.contextmanager
+def refusals_as_value_errors() -> Iterator[None]:
+    """Raise what `refuse_over` says in a graph as a `ValueError`."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        said = re.search(r"assertion failed: \[(.*)\]", str(error))
+        raise ValueError(said[1] if said else str(error)) from error
 
 
 def refuse_over(over: TFTensor, expected: str) -> None:

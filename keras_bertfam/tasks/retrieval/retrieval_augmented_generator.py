@@ -32,6 +32,7 @@ from keras_bertfam.tasks.generation.writing import TextWriter, write_texts
 from keras_bertfam.tasks.losses import token_crossentropy
 from keras_bertfam.tasks.retrieval.marginals import sequence_marginal, token_marginal
 from keras_bertfam.tasks.retrieval.passage_reader import TokensOfPassages, by_row, flat
+from keras_bertfam.tasks.retrieval.passages_preprocessor import refusals_as_value_errors
 from keras_bertfam.tasks.retrieval.retrieval_augmented_generator_preprocessor import (
     RetrievalAugmentedGeneratorPreprocessor,
 )
@@ -277,9 +278,10 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
                 "Received: strings."
             )
         single = isinstance(questions, str)
-        return self.preprocessor.generate_preprocess(
-            [questions] if single else list(questions)
-        )
+        with refusals_as_value_errors():
+            return self.preprocessor.generate_preprocess(
+                [questions] if single else list(questions)
+            )
 
     def _search_tokens(self, batch, start, max_length, stop, settings):
         """Search with the probabilities over all passages; give lists of ids."""

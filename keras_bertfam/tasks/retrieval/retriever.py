@@ -24,7 +24,8 @@ class Retriever(TextVectors, PretrainingTask):
 
     The loss is the cross-entropy of choosing the right passage among all passages of
     the batch: those of all queries on all replicas of a `tf.distribute` strategy, and
-    hard negatives. The passages of rows of weight 0 aren't chosen from.
+    hard negatives. Passages of other rows aren't chosen from if they equal the right
+    one, if they answer an equal query, or if their rows have weight 0.
 
     A subclass defines `query_vectors`, `passage_vectors`, `score` and `towers`.
 
@@ -68,11 +69,12 @@ class Retriever(TextVectors, PretrainingTask):
         }
 
     def _scores(
-        self, y_pred: dict[str, Tensor], sample_weight: Any
+        self, x: dict[str, Tensor], y_pred: dict[str, Tensor], sample_weight: Any
     ) -> tuple[Tensor, Tensor, int]:
         """Score the queries of a batch for all passages.
 
         Args:
+            x: the rows of the batch.
             y_pred: what `call` returned.
             sample_weight: numbers `(batch,)`, or `None`. The passages of a row of
                 weight 0 have the score -1e9, except for its own query.
@@ -93,6 +95,7 @@ class Retriever(TextVectors, PretrainingTask):
             scores = ops.where(ops.expand_dims(inside, 0), scores, -1e9)
         rows = ops.arange(ops.shape(queries)[0], dtype="int32")
         right = first + rows * count
+        scores = ops.where(_are_right(x, right, count), -1e9, scores)
         if sample_weight is not None:
             weights = ops.reshape(ops.cast(sample_weight, "float32"), (-1, 1))
             weights, *_ = distribution.rows_of_all(ops.repeat(weights, count, axis=0))
@@ -114,7 +117,7 @@ class Retriever(TextVectors, PretrainingTask):
         return crossentropy(right, scores)
 
     def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
-        losses = self._query_losses(y, *self._scores(y_pred, sample_weight))
+        losses = self._query_losses(y, *self._scores(x, y_pred, sample_weight))
         weights = ops.ones_like(losses)
         if sample_weight is not None:
             weights = ops.cast(ops.reshape(sample_weight, (-1,)), "float32")
@@ -124,7 +127,7 @@ class Retriever(TextVectors, PretrainingTask):
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
     ) -> dict[str, Any]:
-        scores, right, _ = self._scores(y_pred, sample_weight)
+        scores, right, _ = self._scores(x, y_pred, sample_weight)
         return super().compute_metrics(x, right, scores, sample_weight)
 
     def default_loss(self) -> None:
@@ -154,3 +157,44 @@ class Retriever(TextVectors, PretrainingTask):
     def input_signature(self) -> dict[str, keras.InputSpec]:
         names = super().input_signature()
         return row_specs(f"{side}_{name}" for side in SIDES for name in names)
+
+
+def _are_right(x, right, count):
+    """Tell which passages of other rows answer a query, too: `(queries, passages)`.
+
+    Such are copies of its right passage, and right passages of equal queries. For
+    example, of the rows `("a", "1"), ("b", "1"), ("a", "2")`, the first query is
+    answered by all three passages, the second one by the first two.
+    """
+    queries, passages = (_fingerprints(side_of(x, s)["token_ids"]) for s in SIDES)
+    own = ops.reshape(passages, (-1, count, passages.shape[-1]))[:, 0]
+    passages, *_ = distribution.rows_of_all(
+        ops.reshape(passages, (-1, passages.shape[-1]))
+    )
+    asked, *_ = distribution.rows_of_all(ops.repeat(queries, count, axis=0))
+    columns = ops.arange(ops.shape(passages)[0], dtype="int32")
+    others = ops.floor_divide(columns, count) != ops.expand_dims(right // count, 1)
+    answers = _equal(queries, asked) & (ops.mod(columns, count) == 0)
+    return others & (_equal(own, passages) | answers)
+
+
+def _equal(a, b):
+    """Compare each row of `a` with each row of `b`."""
+    return ops.all(ops.expand_dims(a, 1) == ops.expand_dims(b, 0), axis=-1)
+
+
+def _fingerprints(token_ids):
+    """Make four numbers of each row that differ unless the rows are equal.
+
+    Two hashes of 32 bits, in halves: floats hold these exactly, and can be gathered
+    from all replicas.
+    """
+    ids = ops.cast(token_ids, "int32")
+    places = 2 * ops.arange(ops.shape(ids)[-1], dtype="int32") + 1
+    halves = []
+    for factor in (0x2C1B3C6D, 0x297A2D39):  # odd; products wrap round at 32 bits
+        mixed = (ids + 7) * factor * places
+        mixed = ops.bitwise_xor(mixed, ops.bitwise_right_shift(mixed, 15)) * factor
+        total = ops.sum(mixed, axis=-1)
+        halves += [total % 2**16, ops.bitwise_right_shift(total, 16) % 2**16]
+    return ops.cast(ops.stack(halves, axis=-1), "float32")

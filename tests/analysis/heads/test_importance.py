@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -133,6 +134,17 @@ def test_weights_count_the_same_in_batches_of_any_size(model):
 
 
 @pytest.mark.any_backend
+@pytest.mark.slow
+def test_losses_of_keras_count_rows():
+    backbone = tiny.make_backbone(initializer_range=0.3)
+    preprocessor = TextClassifierPreprocessor(tiny.make_tokenizer(), 16)
+    model = TextClassifier(backbone, 2, preprocessor, dropout=0.0)
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    data = (*DATA, np.array([1.0, 0.1, 5.0]))
+    once, twice = (head_importance(model, data, batch_size=size) for size in (2, 3))
+    np.testing.assert_allclose(once, twice, rtol=1e-4)
+
+
 def test_words_count_the_same_in_batches_of_any_size():
     backbone = tiny.make_backbone(initializer_range=0.3)
     preprocessor = TokenClassifierPreprocessor(tiny.make_tokenizer(), 16)

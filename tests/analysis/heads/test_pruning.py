@@ -188,6 +188,28 @@ def test_pruned_task_is_saved_and_trained(tmp_path):
     assert not np.allclose(array(again(x)), expected, atol=1e-3)
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize("change", [lambda m: prune_heads(m, {0: [1]}), add_head_gates])
+def test_the_original_stays_as_it_was(change):
+    model = make_classifier(num_layers=2)
+    expected = model.predict(["the cat"], verbose=0)
+    changed = tiny.compiled(change(model))
+    changed.predict(["the cat"], verbose=0)
+    changed.fit(*tiny.texts(4), verbose=0)
+    np.testing.assert_array_equal(model.predict(["the cat"], verbose=0), expected)
+
+
+@pytest.mark.any_backend
+def test_importance_of_another_model_is_refused():
+    model = make_classifier(num_layers=1)
+    with pytest.raises(
+        ValueError, match=r"of shape \(1, 2\). Received: shape=\(3, 2\)"
+    ):
+        pruning_curve(model, tiny.texts(4), np.ones((3, 2)))
+    with pytest.raises(ValueError, match="`importance` must be finite"):
+        least_important([[np.nan, 1.0]], 0.5)
+
+
 @pytest.mark.slow
 @pytest.mark.any_backend
 def test_curve_is_of_masked_heads(tmp_path):

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
+from keras_bertfam.presets import CheckpointError
 from keras_bertfam.presets.checkpoints.huggingface import open_source
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.tokenizer_formats.piece_models import PieceModel
@@ -297,7 +298,10 @@ def test_families_that_share_a_class_of_transformers(tmp_path):
     [
         ({"mask_token": "<mask>"}, r"mask_token='\[MASK\]'.* Received: '<mask>'"),
         ({"cls_token": {"content": "<s>"}}, r"cls_token='\[CLS\]'"),
-        ({"do_lower_case": False}, "do_lower_case=True, .* Received: False"),
+        (
+            {"do_lower_case": False, "tokenizer_class": "PreTrainedTokenizerFast"},
+            "do_lower_case=True, .* Received: False",
+        ),
         ({"do_basic_tokenize": False}, "do_basic_tokenize=True"),
         ({"added_tokens_decoder": {"99": {"content": "[NEW]"}}}, r"have the id.* 99"),
         (
@@ -316,6 +320,63 @@ def test_what_is_said_beside_a_file_and_is_not_so(config, message, tmp_path):
     assert load_given_tokenizer(tmp_path).lowercase
     write(tmp_path, tokenizer_config=config)
     with pytest.raises(ValueError, match=f"tokenizer_config.json' .*must.*{message}"):
+        load_given_tokenizer(tmp_path)
+
+
+def their_steps(folder, **steps):
+    """A `tokenizer.json` with other steps than its flags, beside a `vocab.txt`."""
+    swapped = [*WORDS[:-1], "cat"]
+    swapped[WORDS.index("cat")] = "A"
+    made = word_piece(True, swapped)
+    for name, step in steps.items():
+        setattr(made, name, step)
+    made.save(str(folder / "tokenizer.json"))
+    (folder / "vocab.txt").write_text("\n".join(WORDS), "utf-8")
+    write(folder, config={"model_type": "bert"})
+    return made
+
+
+@pytest.mark.parametrize("cls", ["PreTrainedTokenizerFast", "BertTokenizer"])
+def test_a_tokenizer_json_comes_first(cls, tmp_path):
+    digits = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(), pre_tokenizers.BertPreTokenizer()]
+    )
+    keeps = normalizers.BertNormalizer(lowercase=True, strip_accents=False)
+    theirs = their_steps(tmp_path, pre_tokenizer=digits, normalizer=keeps)
+    told = {"tokenizer_class": cls, "do_lower_case": True}
+    write(tmp_path, tokenizer_config=told)
+    if cls == "BertTokenizer":  # whose flags count, and by default strip accents
+        theirs.normalizer = normalizers.BertNormalizer(lowercase=True)
+    texts = [*TEXTS, "a1cat", "cat" * 34]
+    assert ids(load_given_tokenizer(tmp_path), texts) == their_ids(theirs, texts)
+
+
+@pytest.mark.parametrize("cls", [None, "RobertaTokenizer", "PreTrainedTokenizerFast"])
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_space_before_a_text_by_class(cls, alone, tmp_path):
+    made = byte_pair("roberta")
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    made.save(str(tmp_path / "tokenizer.json"))
+    if not alone:
+        made.model.save(str(tmp_path))
+    told = {"tokenizer_class": cls} if cls else {"model_max_length": 16}
+    write(tmp_path, tokenizer_config=told, config={"model_type": "roberta"})
+    if cls != "PreTrainedTokenizerFast":  # the class's own default
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    assert ids(load_given_tokenizer(tmp_path)) == their_ids(made)
+
+
+def test_pieces_of_another_model_are_refused(tmp_path):
+    file = tmp_path / "tokenizer.json"
+    pieces("albert", tmp_path)
+    unigram(tmp_path, []).save(str(file))
+    content = json.loads(file.read_text("utf-8"))
+    write(tmp_path, config={"model_type": "albert"})
+    load_given_tokenizer(tmp_path)
+    vocabulary = content["model"]["vocab"]
+    vocabulary[7], vocabulary[8] = vocabulary[8], vocabulary[7]
+    file.write_text(json.dumps(content), "utf-8")
+    with pytest.raises(CheckpointError, match="the same pieces.*for the id 7: "):
         load_given_tokenizer(tmp_path)
 
 
@@ -429,7 +490,7 @@ def test_paths_at_which_there_is_no_tokenizer(tmp_path, monkeypatch):
         "empty": "There is no tokenizer in 'empty'. Expected: .* these files: none",
         "two": r"one tokenizer only.* vocab.txt \(word_piece\), spiece.model \(sent",
         "models": "must have one tokenizer only.* a.model .* b.model",
-        "vocab.txt": "'vocab.txt' can't be read",
+        "vocab.txt": "'vocab.txt' isn't supported",
         "pairs": "vocab.json' can't be read",
     }.items():
         with pytest.raises(ValueError, match=message):

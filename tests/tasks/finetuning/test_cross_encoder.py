@@ -71,6 +71,12 @@ def test_rank():
         model.rank(QUERIES[:2], LISTS)
 
 
+def test_rank_of_titled_passages():
+    model = make()
+    ranked = model.rank("the cat", [("a", "dog"), "a dog", ["the", "mat"]])
+    assert ranked == model.rank("the cat", ["a dog", "a dog", "the mat"])
+
+
 def test_rank_tells_apart_what_a_sigmoid_makes_equal():
     model = make(compiled=False)
     for weight in model.head.logits.weights:

@@ -314,6 +314,51 @@ def test_fit_by_a_teacher():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("normalize", [True, False])
+def test_vectors_that_are_cut(normalize, tmp_path):
+    model = make(truncate_dim=3, normalize=normalize)
+    whole = make(normalize=normalize)
+    whole.set_weights(model.get_weights())
+    expected = whole.encode(TEXTS)[:, :3]
+    if normalize:
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(model.encode(TEXTS), expected, atol=1e-6)
+    assert model.predict(TEXTS, verbose=0).shape == whole.encode(TEXTS).shape
+    model.save_to_preset(tmp_path / "saved")
+    again = TextEmbedder.from_preset(tmp_path / "saved")
+    np.testing.assert_allclose(again.encode(TEXTS), expected, atol=1e-6)
+    assert model.passage_digest() == again.passage_digest() != whole.passage_digest()
+    with pytest.raises(ValueError, match="at most the width of vectors, 8.* 9"):
+        make(truncate_dim=9)
+
+
+def test_any_training_is_noticed():
+    model = make()
+    before = model.passage_sample()
+    assert before == model.passage_sample()
+    for weight in model.backbone.weights:
+        values = keras.ops.convert_to_numpy(weight)
+        weight.assign(values + np.arange(values.size).reshape(values.shape) * 1e-3)
+        assert model.passage_sample() != before, weight.path
+        weight.assign(values)
+    model.prompts = {"passage": "a "}
+    assert model.passage_sample() != before
+
+
+def test_prompts_that_nothing_reads():
+    with pytest.warns(UserWarning, match="Others: querry"):
+        make(prompts={"querry": "a ", "query": "b "})
+
+
+@pytest.mark.parametrize("text", [None, 3, ("a", "b", "c"), "\udc80", b"\xff"])
+def test_texts_that_are_none(text):
+    model = make()
+    with pytest.raises(ValueError, match="`texts` must be strings of .*in row 1"):
+        model.encode(["a", text], "passage")
+    expected = model.encode(["a cat", "a dog"])
+    np.testing.assert_allclose(model.encode([b"a cat", ["", "a dog"]]), expected)
+
+
 def test_prompts_by_role():
     model = make(prompts={"query": "cat ", "passage": "dog "})
     x = (["a mat"], ["the cat"], ["the mat"])

@@ -230,6 +230,9 @@ def test_errors():
         tiny.make_model(soft_targets="some")
     with pytest.raises(ValueError, match="`temperature`.*: 0"):
         tiny.make_model(temperature=0)
+    model = tiny.make_model()
+    with pytest.raises(ValueError, match="`student` must be another model"):
+        Distiller(model.teacher, model.teacher)
     with pytest.raises(ValueError, match="one must be positive"):
         tiny.make_model(**dict.fromkeys(WEIGHTS, 0.0))
     with pytest.raises(ValueError, match="computes its own loss"):

@@ -48,6 +48,23 @@ def loss_of(queries, passages, weights=1.0):
     return np.average(losses, weights=weights), np.average(accuracy, weights=weights)
 
 
+@pytest.mark.any_backend
+def test_right_passages_of_other_rows_are_not_wrong(model):
+    queries = ["the cat", "a dog", "the cat", "red"]
+    passages = [["a cat", "a hat"], ["a cat", "a mat"], ["by the mat", "a dog"]]
+    passages.append(["a red hat", "a hat"])
+    x = as_numpy(model.preprocessor((queries, passages), None)[0])
+    out = as_numpy(model(x))
+    scores = out["query"] @ out["passage"].reshape(8, -1).T
+    # Copies of the right passage, and what answers an equal query.
+    for row, columns in enumerate([[2, 4], [0], [0], []]):
+        scores[row, columns] = -1e9
+    right = scores[range(4), [0, 2, 4, 6]]
+    expected = np.mean(scipy.special.logsumexp(scores, axis=1) - right)
+    found = model.test_on_batch(x, return_dict=True)
+    assert float(found["loss"]) == pytest.approx(expected, rel=1e-4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("hard", [False, True])
 def test_loss_is_over_all_passages_of_the_batch(towers, hard):

@@ -8,6 +8,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam import tasks
+from keras_bertfam.tasks.losses import token_metrics
 from tests import tiny_passages
 from tests.gradients import loss_and_gradients
 from tests.tasks.generation.text_to_text_tokenizers import word_piece
@@ -105,6 +106,29 @@ def test_losses_and_what_is_trained(task, marginalization):
     assert id(kernel) in trained and sizes[kernel.path] > 1e-6
     probabilities = np.exp(ops.convert_to_numpy(task.log_probabilities(task(x))))
     np.testing.assert_allclose(probabilities.sum(-1), 1.0, rtol=1e-4)
+
+
+@pytest.mark.parametrize("marginalization", ["sequence", "token"])
+def test_metrics_over_all_passages(task, marginalization):
+    inputs, y, weights = targets()
+    x = {**batch(), **inputs}
+    cls = tasks.RetrievalAugmentedGenerator
+    task = cls(task.backbone, None, task.retriever, marginalization)
+    alone = task.test_on_batch(x, y, weights, return_dict=True)["perplexity"]
+    task.compile(weighted_metrics=token_metrics())
+    found = task.test_on_batch(x, y, weights, return_dict=True)
+    assert float(found["perplexity"]) == pytest.approx(float(alone), rel=1e-4)
+    # Each token in the place of each target: the likeliest one is what is predicted.
+    every = [np.where(np.arange(3) == j, v, y) for j in range(3) for v in range(SIZE)]
+    parts = [token_likelihoods(task, x, tokens) for tokens in every]
+    likelihoods = np.stack([each for _, each in parts]).reshape(3, SIZE, 2, 3, 3)
+    sums = parts[0][0][..., None] + (
+        likelihoods.cumsum(-1) if marginalization == "sequence" else likelihoods
+    )
+    marginal = np.log(np.exp(sums).sum(-2))  # (place, token, row, token of the row)
+    best = np.stack([marginal[j, :, :, j].argmax(0) for j in range(3)], 1)
+    right = ((best == y) * weights).sum() / weights.sum()
+    assert float(found["accuracy"]) == pytest.approx(right)
 
 
 def every_text(length):
