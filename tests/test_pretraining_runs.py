@@ -17,6 +17,7 @@ from keras_bertfam.cli.runs import PretrainingRun, families
 from keras_bertfam.corpus import python_documentation
 from keras_bertfam.layers import mark_languages
 from keras_bertfam.models import XlmBackbone
+from keras_bertfam.presets import locks
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.parts.objectives import OBJECTIVES
 from keras_bertfam.tokenizers import BertTokenizer
@@ -637,6 +638,10 @@ def test_an_output_is_of_one_run_at_a_time(tmp_path):
 
 
 def test_a_share_of_the_text_is_trained_on(tmp_path, monkeypatch):
+    def wait(seconds):
+        raise AssertionError("The run waits for a lock, which can only be its own.")
+
+    monkeypatch.setattr(locks.time, "sleep", wait)
     words = [f"w{number:02}" for number in range(20)]
     path = tmp_path / "text.txt"
     path.write_text("\n\n".join(f"{word} is a word." for word in words), "utf-8")

@@ -48,15 +48,14 @@ def working_folder(folder: str, output: str) -> Iterator[None]:
     """
     check_working_folder(folder, output)
     os.makedirs(folder, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
+    # The folder itself is locked by what is written into it.
+    descriptor = os.open(os.path.join(folder, MARK), os.O_RDWR | os.O_CREAT, 0o666)
     try:
         if locks.lock(descriptor, fcntl.LOCK_EX) is False:
             raise ValueError(
                 f"`output` must be used by one run at a time. Received: {output!r}, "
                 f"whose {folder} another process holds."
             )
-        with open(os.path.join(folder, MARK), "a"):
-            pass
         yield
     finally:
         locks.lock(descriptor, fcntl.LOCK_UN)  # also if a child process has it open
