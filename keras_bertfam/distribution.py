@@ -99,7 +99,9 @@ def rows_of_all(x: Tensor) -> tuple[Tensor, Tensor | None, Any]:
     sizes = tf.cast(sizes, "int32")
     most = tf.reduce_max(sizes, 1)
     missing = tf.pad(tf.concat([most - shape, [0]], 0)[:, None], [[0, 0], [1, 0]])
-    spread = tf.tensordot(tf.cast(mine, x.dtype), tf.pad(x, missing), 0)
+    # A product of tensors would round floats on some GPUs.
+    mine = tf.reshape(tf.cast(mine, x.dtype), [-1, *[1] * len(x.shape)])
+    spread = mine * tf.pad(x, missing)[None]
     # The gradient of the sum is the sum of all replicas' gradients.
     rows = tf.reshape(global_sum(spread), [-1, *tf.unstack(most[1:]), x.shape[-1]])
     sizes, longest = sizes[0], most[0]

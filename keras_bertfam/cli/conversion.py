@@ -8,7 +8,7 @@ import typer
 from keras_bertfam.cli.inputs import check_conversion
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.families.longformer import make_longformer
-from keras_bertfam.presets import folders, hub, preset_checks
+from keras_bertfam.presets import folders, hub, inspection, preset_checks
 from keras_bertfam.presets.checkpoints import formats
 from keras_bertfam.presets.converting import conversion, exporting
 from keras_bertfam.presets.converting.heads import task_name
@@ -100,7 +100,7 @@ def _load_preset(path):
         cls = keras.saving.get_registered_object(task["registered_name"])
         return cls.from_preset(path), None
     model = TokenBackbone.from_preset(path)
-    return model, preset_checks.load_serialized(path, preset_checks.TOKENIZER_FILE)
+    return model, preset_checks.load_serialized(path, inspection.TOKENIZER_FILE)
 
 
 def _load_foreign(source, published=None):

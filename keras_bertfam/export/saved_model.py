@@ -24,7 +24,7 @@ from keras_bertfam.models.decoder import DecoderBackbone
 from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone
 from keras_bertfam.models.exported import run_with_tensorflow
 from keras_bertfam.models.features import FeatureBackbone
-from keras_bertfam.presets import folders, preset_checks
+from keras_bertfam.presets import folders, inspection, preset_checks
 from keras_bertfam.presets.inspection import check_export_paths
 from keras_bertfam.tasks.generation.causal_lm import CausalLM
 from keras_bertfam.tasks.generation.defaults import (
@@ -336,7 +336,7 @@ def _load_preset(path):
     backbone = TokenBackbone.from_preset(path)
     preprocessor = preset_checks.load_serialized(path, preset_checks.PREPROCESSOR_FILE)
     if preprocessor is None:
-        tokenizer = preset_checks.load_serialized(path, preset_checks.TOKENIZER_FILE)
+        tokenizer = preset_checks.load_serialized(path, inspection.TOKENIZER_FILE)
         usual = default_task(backbone).default_preprocessor
         preprocessor = tokenizer and usual(tokenizer, backbone)
     return backbone, preprocessor

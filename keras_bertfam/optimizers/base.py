@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import numbers
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -150,7 +151,10 @@ class FusedUpdate(Mixin):
         root = ops.sqrt(1 - ops.power(self.beta_2, count))
         rate = ops.cast(learning_rate, "float32") * root
         rate = rate / (1 - ops.power(self.beta_1, count))
-        new = old - rate * m / (ops.sqrt(v) + self.epsilon)
+        # So is the decay, which is less than a step of 16 bits, too.
+        _, decay = self._scale_and_decay(variable)
+        kept = 1 - ops.cast(learning_rate, "float32") * decay
+        new = old * kept - rate * m / (ops.sqrt(v) + self.epsilon)
         for each, value in zip((*moments, variable), (m, v, new), strict=True):
             self.assign(each, ops.cast(value, each.dtype))
 
@@ -215,9 +219,13 @@ class SettableRate(Mixin):
             return super().add_variable_from_reference(
                 reference_variable, name, initializer
             )
-        path = reference_variable.path.replace("/", "_")
-        shape = reference_variable.shape
-        return self.add_variable(shape, initializer, "float32", name=f"{path}_{name}")
+        return self.add_variable(
+            reference_variable.shape,
+            initializer,
+            "float32",
+            layout=getattr(reference_variable, "_layout", None),
+            name=f"{reference_variable.path.replace('/', '_')}_{name}",
+        )
 
     def _get_current_learning_rate(self) -> Tensor:
         rate = super()._get_current_learning_rate()
@@ -233,7 +241,7 @@ class SettableRate(Mixin):
 
     @learning_rate.setter
     def learning_rate(self, rate: Any) -> None:
-        if not (callable(rate) or rate >= 0):
+        if isinstance(rate, numbers.Real) and not float(rate) >= 0:
             raise ValueError(f"`learning_rate` must not be negative. Received: {rate}.")
         if self._log_factor is None or callable(rate):
             keras.optimizers.Optimizer.learning_rate.fset(self, rate)
@@ -271,8 +279,11 @@ class AdamW(FusedUpdate, SettableRate, keras.optimizers.AdamW):
     """
 
     def _apply_weight_decay(self, variables):
-        if not self._is_fused():  # else the kernel does it, in the same pass
-            super()._apply_weight_decay(variables)
+        if self._is_fused():
+            return  # the kernel does it, in the same pass
+        # `update_step` does it for 16-bit variables.
+        if others := [v for v in variables if not has_16_bits(v) or self.amsgrad]:
+            super()._apply_weight_decay(others)
 
 
 @contextlib.contextmanager

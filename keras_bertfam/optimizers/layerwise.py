@@ -1,13 +1,13 @@
 """Make smaller learning rates for lower layers, in a way that works with Adam."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.optimizers.base import FusedUpdate, SettableRate, decays
+from keras_bertfam.optimizers.base import FusedUpdate, SettableRate, decays, has_16_bits
 from keras_bertfam.optimizers.pretraining import count_updates
 from keras_bertfam.optimizers.schedules import (
     WarmupPolynomialDecay,
@@ -107,10 +107,20 @@ class LayerwiseAdamW(FusedUpdate, SettableRate, keras.optimizers.Adam):
             gradient = gradient * scale
         else:
             rate = rate * scale
-        if weight_decay:
+        if weight_decay and (self.amsgrad or not has_16_bits(variable)):
             share = ops.cast(rate * weight_decay, variable.dtype)
             self.assign_sub(variable, ops.multiply(variable, share))
         super().update_step(gradient, variable, rate)
+
+    @classmethod
+    def from_config(cls, config: Config, custom_objects: Any = None) -> Self:
+        # Earlier versions took Keras's weight decay.
+        config = dict(config)
+        decay = config.pop("weight_decay", None)
+        config["decoupled_weight_decay"] = (
+            config["decoupled_weight_decay"] or decay or 0
+        )
+        return super().from_config(config, custom_objects)
 
     def get_config(self) -> Config:
         return {

@@ -11,7 +11,14 @@ import keras
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.keras_quirks.model_layers import layers_of
-from keras_bertfam.presets import cards, folders, hub, names, preset_checks
+from keras_bertfam.presets import (
+    cards,
+    folders,
+    hub,
+    inspection,
+    names,
+    preset_checks,
+)
 from keras_bertfam.presets.checkpoints import formats, kerashub
 from keras_bertfam.presets.converting import conversion, exporting
 from keras_bertfam.presets.converting.heads import shared_heads
@@ -170,9 +177,7 @@ class TaskPresets(Mixin):
             return {**config, "preprocessor": preprocessor}
         if not (same and preprocessor) and type(preprocessor) is not wanted:
             # The preset has no preprocessor, or another task's, maybe of a subclass.
-            tokenizer = preset_checks.load_serialized(
-                preset, preset_checks.TOKENIZER_FILE
-            )
+            tokenizer = preset_checks.load_serialized(preset, inspection.TOKENIZER_FILE)
             preprocessor = tokenizer and cls.default_preprocessor(tokenizer, backbone)
         return {**config, "preprocessor": preprocessor}
 

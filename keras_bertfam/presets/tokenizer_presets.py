@@ -161,10 +161,10 @@ def _tokenizer_in(folder, published):
             source = published.complete(source)
         return tokenizer_files.load_tokenizer(source)
     # A tokenizer may have been saved alone.
-    if not os.path.isfile(os.path.join(folder, preset_checks.TOKENIZER_FILE)):
+    if not os.path.isfile(os.path.join(folder, inspection.TOKENIZER_FILE)):
         _check_preset(folder)
     with preset_checks.explain_load_errors(folder):
-        tokenizer = preset_checks.load_serialized(folder, preset_checks.TOKENIZER_FILE)
+        tokenizer = preset_checks.load_serialized(folder, inspection.TOKENIZER_FILE)
         if tokenizer is None:
             preprocessor = preset_checks.load_serialized(
                 folder, preset_checks.PREPROCESSOR_FILE

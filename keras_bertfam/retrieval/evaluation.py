@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import math
+import numbers
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -65,7 +66,7 @@ class SearchData:
                     "`relevance` must have ids of `passages`. Received: "
                     f"{unknown[0]!r}, for the query {query!r}."
                 )
-            odd = [grade for grade in grades.values() if not isinstance(grade, int)]
+            odd = [x for x in grades.values() if not isinstance(x, numbers.Integral)]
             if odd:
                 raise ValueError(
                     "`relevance` must have ints as grades. Received: "
@@ -287,7 +288,8 @@ def evaluate_search(
         run[name] = {p: -float(place) for place, p in enumerate(ranked)}
     if reranker is not None:
         run = _reranked(data, run, reranker, rerank, batch_size)
-    scores = ir_measures.calc_aggregate(parsed, data.relevance, run)
+    grades = {q: {p: int(x) for p, x in of.items()} for q, of in data.relevance.items()}
+    scores = ir_measures.calc_aggregate(parsed, grades, run)
     return {str(name): float(scores[name]) for name in parsed}
 
 

@@ -110,6 +110,7 @@ def text_or_titled(value: Any, where: str, name: str = "texts") -> Passage:
     Raises:
         ValueError: for another value, or a string that has no UTF-8.
     """
+    value = value.numpy() if hasattr(value, "numpy") else value
     value = value.tolist() if hasattr(value, "tolist") else value
     parts = list(value) if isinstance(value, (list, tuple)) else [value]
     try:

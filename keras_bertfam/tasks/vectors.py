@@ -99,25 +99,26 @@ class TextVectors(Mixin):
             too_long = "error" if refused else "cut"
         check_several("texts", texts, "texts")
         check_number("batch_size", batch_size, 1)
-        names = (f"in row {row}" for row in range(len(texts)))
-        texts = [*map(text_or_titled, texts, names)]
+        texts = [text_or_titled(x, f"in row {row}") for row, x in enumerate(texts)]
         if any(isinstance(text, tuple) for text in texts):
             texts = [text if isinstance(text, tuple) else ("", text) for text in texts]
         return self._encode(texts, kind, batch_size, too_long)
 
     def passage_sample(self) -> list[Any]:
-        """Take the settings that vectors of passages depend on, and each weight's sum.
+        """Take the settings that vectors of passages depend on, and sums of weights.
 
-        Any training changes it. It takes much less time than `passage_digest`.
+        Training changes it. It takes much less time than `passage_digest`.
 
         Returns:
-            List of a dict and of floats.
+            List of a dict and of a digest of the sums of all rows of all weights.
         """
         models, settings = self._passage_settings()
         weights = [weight for model in models for weight in model.weights]
-        # Training may leave most rows of a table as they are, so all are added up.
-        sums = (keras.ops.sum(keras.ops.cast(w, "float32")) for w in weights)
-        return [settings, *(float(keras.ops.convert_to_numpy(x)) for x in sums)]
+        # Training may leave most rows of a table as they are, so all are read.
+        sums = [keras.ops.sum(keras.ops.cast(w, "float32"), axis=-1) for w in weights]
+        sums = keras.ops.concatenate([keras.ops.reshape(x, (-1,)) for x in sums])
+        digest = hashlib.sha256(keras.ops.convert_to_numpy(sums).tobytes())
+        return [settings, digest.hexdigest()]
 
     def _passage_settings(self):
         """Give what `_passage_parts` does, with the settings of rows."""

@@ -143,6 +143,12 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
                 )
         super().__init__(vocabulary=vocabulary, lowercase=lowercase, **kwargs)
 
+    @classmethod
+    def from_config(cls, config: Config) -> Any:
+        # Earlier versions took these, and saved them, without any effect.
+        unread = {*_FIXED, "strip_accents"}
+        return super().from_config({k: v for k, v in config.items() if k not in unread})
+
     def _add_special_token(self, token: str, name: str) -> None:
         # KerasHub's constructor would give BERT's tokens.
         token = self.special_token_names[name.removesuffix("_token")]

@@ -200,6 +200,26 @@ def test_second_moments_of_sixteen_bits_fall(optimizer):
     assert array(moment)[0] == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.parametrize("optimizer", ["AdamW", "LayerwiseAdamW"])
+def test_weights_of_sixteen_bits_are_decayed(optimizer):
+    name = "weight_decay" if optimizer == "AdamW" else "decoupled_weight_decay"
+    moved = []
+    for decay in (0.0, 0.25):
+        made = getattr(optimizers, optimizer)(learning_rate=0.4 / 64, **{name: decay})
+        variables = [keras.Variable([4.0], name="a", dtype="bfloat16")]
+        made.build(variables)
+        made.apply([ops.ones((1,), dtype="bfloat16")], variables)
+        moved.append(float(array(ops.cast(variables[0], "float32"))[0]))
+    # Below 4, bfloat16 has steps of 1/64. Adam's .4 steps and the decay's .4 make one.
+    assert moved == [4, 4 - 1 / 64]
+
+
+def test_states_of_earlier_versions_are_read():
+    config = LayerwiseAdamW(0.1).get_config()
+    made = LayerwiseAdamW.from_config({**config, "weight_decay": 0.1})
+    assert made.decoupled_weight_decay == 0.1 and not made.weight_decay
+
+
 def test_decay_is_given_by_its_name():
     with pytest.raises(ValueError, match="`weight_decay` must be given as"):
         LayerwiseAdamW(0.1, weight_decay=0.1)

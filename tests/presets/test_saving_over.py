@@ -15,7 +15,12 @@ from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import BertBackbone
 from keras_bertfam.presets import folders, locks
 from keras_bertfam.presets.checkpoints import reading
-from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor, TextClassifier
+from keras_bertfam.tasks import (
+    MaskedLM,
+    MaskedLMPreprocessor,
+    SpanQuestionAnswering,
+    TextClassifier,
+)
 from tests.tiny_preset import VOCABULARY, make
 
 
@@ -160,6 +165,36 @@ def test_a_preset_is_not_saved_over_a_checkpoint_of_transformers(tmp_path):
         folders.check_preset_destination(path)
     assert before == {each.name: each.read_bytes() for each in path.iterdir()}
     model.export_to_transformers(path)  # its own kind
+
+
+@pytest.mark.any_backend
+def test_rows_are_as_long_as_a_tokenizer_says(tmp_path):
+    pytest.importorskip("safetensors")
+    model = MaskedLM(
+        BertBackbone(11, 2, 2, 8, 16, max_sequence_length=40, pooler=False),
+        MaskedLMPreprocessor(BertTokenizer(VOCABULARY), 40),
+    )
+    model.export_to_transformers(tmp_path / "a")
+    file = tmp_path / "a" / "tokenizer_config.json"
+    config = json.loads(file.read_text())
+    for told, length, truncate in (
+        ({}, 40, "end"),
+        ({"model_max_length": 10**30}, 40, "end"),
+        ({"model_max_length": 24, "truncation_side": "left"}, 24, "start"),
+    ):
+        file.write_text(json.dumps({**config, **told}))
+        with warnings.catch_warnings():  # of heads that are new
+            warnings.simplefilter("ignore")
+            made = TextClassifier.from_preset(str(tmp_path / "a"), num_classes=2)
+            spans = SpanQuestionAnswering.from_preset(str(tmp_path / "a"))
+        assert made.preprocessor.sequence_length == length
+        assert made.preprocessor.truncate == truncate
+        expected = spans.preprocessor.lengths_for(length)
+        config_of_spans = spans.preprocessor.get_config()
+        assert {name: config_of_spans[name] for name in expected} == expected
+        assert (
+            MaskedLM.from_preset(str(tmp_path / "a")).preprocessor.sequence_length == 40
+        )
 
 
 @pytest.mark.any_backend

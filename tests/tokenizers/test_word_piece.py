@@ -23,11 +23,11 @@ def test_accents_case_and_bytes():
 
 
 @pytest.mark.slow
-def test_words_up_to_200_characters():
+def test_words_of_too_many_characters():
     vocabulary = [*VOCABULARY, "##a", "я", "##я", "ก", "##ก"]
     words = ["a" * 200, "a" * 201, "я" * 200, "Ґ" + "я" * 200, "ก" * 200, "ก" * 201]
     words.append("a\u0301" * 200)  # counted after the clean-up
-    tokenizer = BertTokenizer(vocabulary, lowercase=True)
+    tokenizer = BertTokenizer(vocabulary, True, max_input_chars_per_word=200)
     lengths = [len(x) for x in tokenizer(words).to_list()]
     assert lengths == [200, 1, 200, 1, 200, 1, 200]
     for word, size in zip(words, lengths, strict=True):
@@ -40,6 +40,8 @@ def test_words_up_to_200_characters():
     assert tokenizer([b"\xff\n a" + b"a" * 200]).to_list() == [[1, 1]]
     assert list(tokenizer(text)) == [7, 1, 5, 6, 8, 1, 1]
     assert tokenizer(tf.constant([], tf.string)).to_list() == []
+    usual = BertTokenizer(vocabulary, lowercase=True)
+    assert [len(x) for x in usual(["a" * 100, "a" * 101]).to_list()] == [100, 1]
     strings = BertTokenizer(vocabulary, max_input_chars_per_word=2, dtype="string")
     assert strings(["aa aaa", ""]).to_list() == [[b"a", b"##a", b"[UNK]"], []]
     assert BertTokenizer(vocabulary, dtype="int64")(["a"]).dtype == "int64"

@@ -9,7 +9,7 @@ import keras
 import keras_hub
 import numpy as np
 
-from keras_bertfam.presets import preset_checks, untrusted_files
+from keras_bertfam.presets import inspection, preset_checks, untrusted_files
 from keras_bertfam.presets.checkpoints import reading
 from keras_bertfam.presets.checkpoints.source import (
     CheckpointError,
@@ -61,7 +61,7 @@ KEYS: dict[str, dict[str, tuple | None]] = {
         "add_start_token": (True,),
         "add_end_token": (True,),
     },
-    preset_checks.TOKENIZER_FILE: {
+    inspection.TOKENIZER_FILE: {
         **_COMMON,
         "config_file": None,
         "vocabulary": None,
@@ -294,7 +294,7 @@ def _tokenizer_files(path):
 
 
 def _tokenizer_config(path):
-    _, config = _read(path, preset_checks.TOKENIZER_FILE, _TOKENIZERS)
+    _, config = _read(path, inspection.TOKENIZER_FILE, _TOKENIZERS)
     return {_TOKENIZERS[key]: value for key, value in config.items()}
 
 

@@ -40,6 +40,7 @@ from keras_bertfam.presets.converting.weight_checks import (
 )
 from keras_bertfam.presets.families import backbones_of, transformers_tables
 from keras_bertfam.presets.families.parts.weight_maps import applying
+from keras_bertfam.presets.inspection import fine_tuned
 from keras_bertfam.presets.tokenizer_formats import tokenizer_files
 from keras_bertfam.types import Model
 
@@ -163,7 +164,7 @@ def read_task(
     arguments = backbone_arguments or {}
     backbone_cls = backbone_cls or cls.backbone_cls
     backbone = read_backbone(backbone_cls, source, report, load_weights, **arguments)
-    wanted = "preprocessor" not in kwargs
+    wanted, chosen = "preprocessor" not in kwargs, {*kwargs} - {"preprocessor"}
     preprocessor = kwargs.pop("preprocessor", None)
     refused = tokenizer_files.refusal(source)
     if wanted and cls.preprocessor_cls and refused:
@@ -176,9 +177,10 @@ def read_task(
     try:
         task = cls(backbone=backbone, preprocessor=preprocessor, **kwargs)
     except ValueError as error:
+        if chosen or isinstance(error, CheckpointError):
+            raise
         raise CheckpointError(
-            f"{os.fspath(source.path)!r} fits no {cls.__name__} with these arguments. "
-            f"{error}"
+            f"{os.fspath(source.path)!r} fits no {cls.__name__}. {error}"
         ) from error
     if load_weights:
         given = getattr(kwargs.get("generator"), "weights", ())
@@ -198,7 +200,8 @@ def _preprocessor(cls, tokenizer, backbone, report):
     if tokens < rows != tokens + new:
         report.notes.append(f"The tokenizer has {tokens} tokens for {rows} embeddings.")
     given = report.source.preprocessor_arguments.get(cls.__name__)
-    given = given or _told_by_tokenizer(report, usual.get_config())
+    if not given and {base.__name__ for base in cls.__mro__} & {*fine_tuned()}:
+        given = _told_by_tokenizer(report, usual)
     if not given:
         return usual
     longest = getattr(backbone, "max_sequence_length", None)
@@ -213,15 +216,19 @@ def _preprocessor(cls, tokenizer, backbone, report):
 
 def _told_by_tokenizer(report, usual):
     """Read how long rows are, and which side of a long text is cut, as arguments."""
-    config = report.source.tokenizer_config
-    longest, side = config.get("model_max_length"), truncation(report.source)
-    lengths = {name: usual[name] for name in _LENGTHS[:2] if name in usual}
-    if type(longest) is not int or longest < _SHORTEST:
-        lengths = {}
-    told = {n: longest for n, length in lengths.items() if longest < (length or 0)}
-    if side and "truncate" not in usual:
+    config = usual.get_config()
+    length = config.get("sequence_length") or 0
+    longest = report.source.tokenizer_config.get("model_max_length")
+    side, told = truncation(report.source), {}
+    if type(longest) is int and _SHORTEST <= longest < length:
+        told = {"sequence_length": longest}
+        if hasattr(usual, "lengths_for"):
+            told |= usual.lengths_for(longest)
+    if side and side["truncate"] in getattr(usual, "truncations", ()):
+        told |= side
+    elif side:
         report.notes.append("In spite of truncation_side='left', the end is cut.")
-    return told | (side if "truncate" in usual else {})
+    return told
 
 
 def _generator_arguments(cls, source, load_weights, kwargs):

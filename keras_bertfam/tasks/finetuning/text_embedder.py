@@ -267,7 +267,9 @@ class TextEmbedder(EmbeddingTask):
         if self.truncate_dim is None:
             return vectors
         vectors = vectors[:, : self.truncate_dim]
-        return ops.convert_to_numpy(unit(vectors)) if self.normalize else vectors
+        if not self.normalize:
+            return vectors
+        return ops.convert_to_numpy(unit(ops.convert_to_tensor(vectors)))
 
     def compare(self, a: Tensor, b: Tensor) -> Tensor:
         return cosine(a, b)

@@ -206,9 +206,9 @@ class Distiller(PretrainingTask):
             raise ValueError("`student` must be another model than `teacher`.")
         readers = [model.preprocessor for model in (self.student, self.teacher)]
         if None not in readers:
-            ours, theirs = (reader.tokenizer.get_vocabulary() for reader in readers)
-            pairs = enumerate(zip(ours, theirs, strict=False))
-            for number, (token, other) in pairs:
+            tokenizers = [reader.tokenizer for reader in readers]
+            for number in range(min(x.vocabulary_size() for x in tokenizers)):
+                token, other = (x.id_to_token(number) for x in tokenizers)
                 if token != other:
                     raise ValueError(
                         "`student` must have the teacher's tokens. Received for the id "

@@ -233,8 +233,9 @@ class TokensOfPassages(PassageReader):
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
     ) -> dict[str, Any]:
-        likelihoods, weights = self._likelihoods(y, y_pred, sample_weight)
         scores = y_pred["passage_scores"]
+        if self._scoring or self.marginalization == "sequence":
+            likelihoods, weights = self._likelihoods(y, y_pred, sample_weight)
         if self._scoring:
             losses = self._token_losses(scores, likelihoods, weights)
             known = ops.stack([losses, ops.zeros_like(losses)], axis=-1)

@@ -1,5 +1,6 @@
 """Share code among tasks that find passages for queries."""
 
+import functools
 from typing import Any
 
 import keras
@@ -166,7 +167,7 @@ def _are_right(x, right, count):
     example, of the rows `("a", "1"), ("b", "1"), ("a", "2")`, the first query is
     answered by all three passages, the second one by the first two.
     """
-    queries, passages = (_fingerprints(side_of(x, s)["token_ids"]) for s in SIDES)
+    queries, passages = (_fingerprints(side_of(x, side)) for side in SIDES)
     own = ops.reshape(passages, (-1, count, passages.shape[-1]))[:, 0]
     passages, *_ = distribution.rows_of_all(
         ops.reshape(passages, (-1, passages.shape[-1]))
@@ -180,21 +181,25 @@ def _are_right(x, right, count):
 
 def _equal(a, b):
     """Compare each row of `a` with each row of `b`."""
-    return ops.all(ops.expand_dims(a, 1) == ops.expand_dims(b, 0), axis=-1)
+    # A column at a time, so that no tensor has more than a number for each pair.
+    columns = [a[:, None, k] == b[None, :, k] for k in range(a.shape[-1])]
+    return functools.reduce(ops.logical_and, columns)
 
 
-def _fingerprints(token_ids):
-    """Make four numbers of each row that differ unless the rows are equal.
+def _fingerprints(rows):
+    """Make four numbers of each row that are equal for equal texts, and hardly else.
 
     Two hashes of 32 bits, in halves: floats hold these exactly, and can be gathered
-    from all replicas.
+    from all replicas. Padding has no part in them.
     """
-    ids = ops.cast(token_ids, "int32")
+    ids = ops.cast(rows["token_ids"], "int32")
+    if "padding_mask" in rows:
+        ids = ops.where(ops.cast(rows["padding_mask"], "bool"), ids, 0)
     places = 2 * ops.arange(ops.shape(ids)[-1], dtype="int32") + 1
     halves = []
     for factor in (0x2C1B3C6D, 0x297A2D39):  # odd; products wrap round at 32 bits
-        mixed = (ids + 7) * factor * places
-        mixed = ops.bitwise_xor(mixed, ops.bitwise_right_shift(mixed, 15)) * factor
-        total = ops.sum(mixed, axis=-1)
+        mixed = ids * factor
+        mixed = ops.bitwise_xor(mixed, ops.bitwise_right_shift(mixed, 15))
+        total = ops.sum(mixed * factor * places, axis=-1)
         halves += [total % 2**16, ops.bitwise_right_shift(total, 16) % 2**16]
     return ops.cast(ops.stack(halves, axis=-1), "float32")

@@ -230,7 +230,9 @@ BASE = {tensorflow2.PARAMS: SIZES, "bert_config.json": {"hidden_act": "relu"}}
 ODD = {"type": None, "additional_special_tokens": ["[NEW]"], "extra_ids": None}
 ODD |= {"*": 8, "extra_special_tokens": ["[NEW]"]}
 ODD |= {"add_prefix_space": None, "special_tokens_in_strings": True}
-ODD |= {"model_max_length": None, "added_tokens_decoder": {"99": {"content": "x"}}}
+# Tests of their own: they are arguments of fine-tuning's preprocessors.
+ODD |= {"model_max_length": None, "truncation_side": None}
+ODD |= {"added_tokens_decoder": {"99": {"content": "x"}}}
 
 
 def outcome(read, folder, content):
