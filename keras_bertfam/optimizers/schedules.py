@@ -189,7 +189,10 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         return min(max(steps, least), most, total)
 
     def _cooldown(self, total):
-        """Compute the number of steps in which `"stable"` falls, 1 at least."""
+        """Compute the number of steps in which `"stable"` falls.
+
+        A share of the steps is 1 at least, if the warm-up leaves one.
+        """
         steps = _steps(self.decay_steps, total)
         if steps or not self.decay_steps:
             return steps

@@ -267,8 +267,9 @@ def evaluate_search(
         )
     run = {}
     for name, pairs in zip(names, found, strict=True):
-        scored = {str(p): float(s) for p, s in pairs if p != name}
-        if len(scored) < sum(p != name for p, _ in pairs):
+        given = [(str(p), float(s)) for p, s in pairs if p != name]
+        scored = dict(given)
+        if len(scored) < len(given):
             raise ValueError(
                 "`search` must give each passage once. Received one twice for "
                 f"{name!r}."

@@ -24,6 +24,13 @@ from keras_bertfam.tasks import (
 from tests.tiny_preset import VOCABULARY, make
 
 
+def masked_lm(positions=8, length=7):
+    backbone = BertBackbone(
+        11, 2, 2, 8, 16, max_sequence_length=positions, pooler=False
+    )
+    return MaskedLM(backbone, MaskedLMPreprocessor(BertTokenizer(VOCABULARY), length))
+
+
 def assert_same(ours, theirs):
     assert len(ours.weights) == len(theirs.weights)
     for pair in zip(ours.weights, theirs.weights, strict=True):
@@ -150,10 +157,7 @@ def test_what_is_replaced_while_it_is_read(read, kind, tmp_path, monkeypatch):
 @pytest.mark.any_backend
 def test_a_preset_is_not_saved_over_a_checkpoint_of_transformers(tmp_path):
     pytest.importorskip("safetensors")
-    model = MaskedLM(
-        BertBackbone(11, 2, 2, 8, 16, max_sequence_length=8, pooler=False),
-        MaskedLMPreprocessor(BertTokenizer(VOCABULARY), 7),
-    )
+    model = masked_lm()
     path = tmp_path / "exported"
     model.export_to_transformers(path)
     before = {each.name: each.read_bytes() for each in path.iterdir()}
@@ -170,10 +174,7 @@ def test_a_preset_is_not_saved_over_a_checkpoint_of_transformers(tmp_path):
 @pytest.mark.any_backend
 def test_rows_are_as_long_as_a_tokenizer_says(tmp_path):
     pytest.importorskip("safetensors")
-    model = MaskedLM(
-        BertBackbone(11, 2, 2, 8, 16, max_sequence_length=40, pooler=False),
-        MaskedLMPreprocessor(BertTokenizer(VOCABULARY), 40),
-    )
+    model = masked_lm(40, 40)
     model.export_to_transformers(tmp_path / "a")
     file = tmp_path / "a" / "tokenizer_config.json"
     config = json.loads(file.read_text())
@@ -224,10 +225,7 @@ def test_a_preset_is_not_saved_over_a_tokenizer_of_others(tmp_path):
 )
 def test_files_of_an_older_export_go(name, tmp_path):
     pytest.importorskip("safetensors")
-    model = MaskedLM(
-        BertBackbone(11, 2, 2, 8, 16, max_sequence_length=8, pooler=False),
-        MaskedLMPreprocessor(BertTokenizer(VOCABULARY), 7),
-    )
+    model = masked_lm()
     (tmp_path / "a" / name).parent.mkdir(parents=True)
     (tmp_path / "a" / name).write_text("{}")
     (tmp_path / "a" / "notes.txt").write_text("mine")

@@ -62,6 +62,17 @@ def test_characters_that_become_several_make_a_word_too_long():
     assert lengths == [99, 1]
 
 
+@pytest.mark.parametrize(
+    "argument",
+    [{"strip_accents": True}, {"split_on_cjk": False}, {"oov_token": "a"}],
+)
+def test_arguments_that_would_have_no_effect(argument):
+    with pytest.raises(ValueError, match="must be .* or left out: `normalizer`"):
+        BertTokenizer(VOCABULARY, **argument)
+    config = BertTokenizer(VOCABULARY).get_config()  # an earlier version's
+    assert not BertTokenizer.from_config({**config, **argument}).strip_accents
+
+
 def test_fixed_length_and_strings():
     tokenizer = BertTokenizer(VOCABULARY, sequence_length=3)
     assert tokenizer(["a", "a a a a"]).numpy().tolist() == [[7, 0, 0], [7, 7, 7]]

@@ -40,7 +40,6 @@ from keras_bertfam.presets.converting.weight_checks import (
 )
 from keras_bertfam.presets.families import backbones_of, transformers_tables
 from keras_bertfam.presets.families.parts.weight_maps import applying
-from keras_bertfam.presets.inspection import fine_tuned
 from keras_bertfam.presets.tokenizer_formats import tokenizer_files
 from keras_bertfam.types import Model
 
@@ -200,7 +199,9 @@ def _preprocessor(cls, tokenizer, backbone, report):
     if tokens < rows != tokens + new:
         report.notes.append(f"The tokenizer has {tokens} tokens for {rows} embeddings.")
     given = report.source.preprocessor_arguments.get(cls.__name__)
-    if not given and {base.__name__ for base in cls.__mro__} & {*fine_tuned()}:
+    if not given and {base.__name__ for base in cls.__mro__} & {
+        *inspection.fine_tuned()
+    }:
         given = _told_by_tokenizer(report, usual)
     if not given:
         return usual

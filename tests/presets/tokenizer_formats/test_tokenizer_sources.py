@@ -324,7 +324,7 @@ def test_what_is_said_beside_a_file_and_is_not_so(config, message, tmp_path):
 
 
 def their_steps(folder, **steps):
-    """A `tokenizer.json` with other steps than its flags, beside a `vocab.txt`."""
+    """Write a `tokenizer.json` of other tokens and steps beside a `vocab.txt`."""
     swapped = [*WORDS[:-1], "cat"]
     swapped[WORDS.index("cat")] = "A"
     made = word_piece(True, swapped)

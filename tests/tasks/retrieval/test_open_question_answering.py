@@ -220,6 +220,11 @@ def test_an_epoch_that_teaches_nothing_says_so():
 
 @pytest.mark.slow
 @pytest.mark.any_backend
+def test_a_question_that_is_too_long(task):
+    with pytest.raises(ValueError, match="^`x` must be queries that fit.*in row 1"):
+        task.predict(["the cat", "the cat " * 50], verbose=0)
+
+
 def test_bad_input(task):
     backbone, retriever = task.backbone, task.retriever
     cls = tasks.OpenQuestionAnswering
