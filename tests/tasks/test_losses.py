@@ -201,3 +201,10 @@ def test_weights_of_rows():
     expected = float(loss(y[:1], logits[:1]))
     for weights in ([1.0, 0.0], [[1.0], [0.0]]):
         assert float(loss(y, logits, np.array(weights))) == pytest.approx(expected)
+
+
+def test_weights_of_more_axes_than_losses_are_refused():
+    with pytest.raises(
+        ValueError, match=r"of shape \(2,\). Received: shape=\(2, 3, 4\)"
+    ):
+        losses.weights_of(keras.ops.ones(2), keras.ops.ones((2, 3, 4)))

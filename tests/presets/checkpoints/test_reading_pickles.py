@@ -147,3 +147,14 @@ def test_a_pickle_is_read_when_a_tensor_is(tmp_path, monkeypatch):
         patched.setattr(torch.Tensor, "contiguous", None)
         lazy = reading.read_pytorch(tmp_path / "pytorch_model.bin")["a"]
     np.testing.assert_array_equal(np.asarray(lazy), tensor.numpy())
+
+
+@pytest.mark.parametrize("name", ["state_dict", "model_state_dict", "model", "module"])
+def test_checkpoints_of_trainers(name, tmp_path):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({name: {"a": torch.ones(2)}, "step": 1}, path)
+    assert [*reading.read_pytorch(path)] == ["a"]
+    torch.save({"a": torch.ones(2), "step": 1}, path)
+    with pytest.raises(CheckpointError, match="Received: a int under 'step'"):
+        reading.read_pytorch(path)

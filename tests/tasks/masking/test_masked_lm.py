@@ -69,6 +69,16 @@ def test_fit_learns_and_reports(make_model, texts):
     assert schedule.total_steps == int(model.optimizer.iterations)
 
 
+def test_a_run_that_is_done_does_nothing(make_model, texts):
+    model = make_model()
+    model.compile(learning_rate=3e-2)
+    before = model.get_weights()
+    for arguments in ({"epochs": 0}, {"initial_epoch": 3, "epochs": 2}):
+        model.fit(dataset(model, texts), verbose=0, **arguments)
+    for ours, theirs in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 @pytest.mark.slow
 def test_raw_strings_can_be_fitted(make_model, texts):
     model = make_model()
