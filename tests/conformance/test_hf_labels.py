@@ -92,3 +92,12 @@ def test_names_of_classes_that_are_equal(tmp_path):
     with pytest.warns(UserWarning, match=r"aren't used, .* one of its own: \['O', 'B'"):
         ours = tasks.TokenClassifier.from_preset(str(tmp_path))
     assert ours.label_names is None and ours.num_classes == 3
+
+
+@pytest.mark.any_backend
+def test_names_of_classes_that_are_numbers(tmp_path):
+    theirs = make_theirs("BertForTokenClassification", num_labels=3)
+    theirs.config.id2label = {0: 1, 1: 5, 2: "many"}
+    theirs.save_pretrained(tmp_path)
+    ours = tasks.TokenClassifier.from_preset(str(tmp_path))
+    assert ours.label_names == ["1", "5", "many"]

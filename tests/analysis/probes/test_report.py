@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -36,6 +38,8 @@ def test_report(tmp_path):
     np.testing.assert_allclose(report.compression, 2 * scores)
     title, header, first, *_ = str(report).splitlines()
     assert "2 seed(s); center of gravity 0.50, 0.3 of the most frequent label" in title
+    other = dataclasses.replace(report, metric="macro_f1")
+    assert "0.50, accuracy 0.3 of the most frequent label" in other.title
     columns = "probe accuracy deviation control selectivity bits compression"
     assert header.split() == columns.split()
     values = ["0", "0.6", "0.1414", "0.35", "0.25", "17.14", "1.2"]

@@ -5,6 +5,7 @@ import tensorflow as tf
 from scipy.stats import chisquare
 
 from keras_bertfam.layers.corruption.mask_tokens import MaskTokens
+from keras_bertfam.layers.data.base import as_token_ids
 
 CLS, SEP, MASK, VOCABULARY = 101, 102, 103, 1000
 SPECIAL = dict(
@@ -305,3 +306,8 @@ def test_input_errors():
     unknown = tf.data.Dataset.from_tensors(tf.ragged.constant([[5, 6]]))
     with pytest.raises(ValueError, match="`mask_selection_length` must be given"):
         unknown.map(lambda x: masker(x.to_tensor()))
+
+
+def test_ids_beyond_32_bits_do_not_wrap_round():
+    wide = np.array([[2**32 + 7, -(2**32) - 7, 7]])
+    np.testing.assert_array_equal(as_token_ids(wide), [[2**31 - 1, -(2**31), 7]])

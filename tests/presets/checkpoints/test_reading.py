@@ -84,6 +84,12 @@ def test_missing_extra_and_misshapen_tensors(whole, tmp_path):
     name = "encoder.layer.0.attention.self.key.weight"
     with pytest.raises(CheckpointError, match=f"lacks {name}"):
         load(write(tmp_path, with_tensors(whole, lambda tensors: tensors.pop(name))))
+    with pytest.raises(CheckpointError, match=f"lacks {name}, but has 'my.{name}'"):
+
+        def rename(tensors):
+            tensors[f"my.{name}"] = tensors.pop(name)
+
+        load(write(tmp_path, with_tensors(whole, rename)))
     for shape in ((8, 9), (64,), (8, 8, 1), (0, 8)):
 
         def change(tensors, shape=shape):

@@ -3,8 +3,14 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import DebertaV2Backbone, DistilBertBackbone
-from keras_bertfam.tasks import DISTILLATION_RECIPES, Distiller, MaskedLM
+from keras_bertfam.tasks import (
+    DISTILLATION_RECIPES,
+    Distiller,
+    MaskedLM,
+    MaskedLMPreprocessor,
+)
 from keras_bertfam.tasks.masking.distiller import (
     cosine_distance,
     soft_target_loss,
@@ -233,6 +239,13 @@ def test_errors():
     model = tiny.make_model()
     with pytest.raises(ValueError, match="`student` must be another model"):
         Distiller(model.teacher, model.teacher)
+    tokenizer = model.student.preprocessor.tokenizer
+    swapped = tokenizer.get_vocabulary()
+    swapped[7], swapped[8] = swapped[8], swapped[7]
+    other = MaskedLMPreprocessor(BertTokenizer(swapped), sequence_length=16)
+    stranger = MaskedLM(model.student.backbone, other)
+    with pytest.raises(ValueError, match=f"id 7: '{swapped[7]}' and '{swapped[8]}'"):
+        Distiller(stranger, model.teacher)
     with pytest.raises(ValueError, match="one must be positive"):
         tiny.make_model(**dict.fromkeys(WEIGHTS, 0.0))
     with pytest.raises(ValueError, match="computes its own loss"):

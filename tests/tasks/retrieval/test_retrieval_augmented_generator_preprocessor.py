@@ -104,6 +104,7 @@ def test_what_is_refused(search):
         ((retriever, Index(6, encoder=retriever)), "`index` must have passages"),
         ((stranger, search.index), "must be of this encoder"),
         ((retriever, search.index, [0, 1]), "`sources` must be 12 ints"),
+        ((retriever, search.index, [-1] * 12), "`sources` must be at least 0: .*: -1"),
         ((retriever, search.index, None, "no"), "`stale` must be"),
     ):
         with pytest.raises(ValueError, match=message):
