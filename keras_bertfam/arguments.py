@@ -110,6 +110,31 @@ def check_call(function: Callable, args: Iterable[Any], kwargs: Any) -> None:
             check(name, given[name])
 
 
+def check_names(cls: type, names: Iterable[str]) -> None:
+    """Raise a `ValueError` for arguments that no constructor of a class's bases has."""
+    if unknown := [name for name in names if name not in _arguments_of(cls)]:
+        constructor = cls.__init__  # type: ignore[misc]  # of this very class
+        own = vars(cls).get("__signature__") or inspect.signature(constructor)
+        known = [name for name in own.parameters if name not in ("self", "kwargs")]
+        raise ValueError(
+            f"{cls.__name__} has no argument {', '.join(map(repr, unknown))}. It has "
+            f"{', '.join(known)}."
+        )
+
+
+@functools.cache
+def _arguments_of(cls):
+    """Collect the names of arguments of a class's constructor and those it calls."""
+    found: set[str] = set()
+    for base in cls.__mro__:
+        for each in (vars(base).get("__init__"), vars(base).get("__signature__")):
+            if isinstance(each, inspect.Signature):
+                found.update(each.parameters)
+            elif each is not None:
+                found.update(inspect.signature(each).parameters)
+    return found
+
+
 def checked(public: _Public) -> _Public:
     """Check the numbers and strings with which a public class or function is called.
 

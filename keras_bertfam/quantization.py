@@ -229,3 +229,14 @@ def quantize_again(model: Model, saved: Config | None) -> None:
             return fits and layer.quantization_mode is None
 
         model.quantize(mode, filters=is_one)
+
+
+def check_policy(dtype: Any) -> None:
+    """Raise a `ValueError` for a `dtype` that isn't a dtype policy of Keras."""
+    try:
+        keras.dtype_policies.get(dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "`dtype` must be a dtype policy, such as 'float32' or 'mixed_bfloat16'. "
+            f"Received: {dtype!r}."
+        ) from error

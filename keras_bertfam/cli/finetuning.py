@@ -198,54 +198,77 @@ def finetune(
             f"`sequence_length` must be at most {longest}, the positions of "
             f"{preset!r}. Received: {sequence_length}."
         )
-    first = facts.metrics[0]
-    best: Any = None
-    best_run: Any = None
     if search is None:
         search = task is not None
     points = _points(recipe if search else recipe.middle(), chosen)
     report(_announced(recipe, points, chosen, len(seeds), search))
-    done, began = 0, time.perf_counter()
-    for settings in points:
-        runs = []
-        for seed in seeds:
-            keras.utils.set_random_seed(seed)
-            model = way.make_model(
-                facts, preset, load_weights, sequence_length, recipe.end_head, packed
-            )
-            if not done and (warned := _untrained_positions(preset, model)) is not None:
-                report(warned)
-            start = time.perf_counter()
-            data_sets = (train_set, validation_set)
-            run, epoch, trained = train(
-                model, *data_sets, settings, recipe, seed, jit, way
-            )
-            run |= _scores_of(others, model, way)
-            seconds = time.perf_counter() - start
-            name = f"{_described(settings)}, seed {seed}"
-            when = f"epoch {epoch} of {trained} trained"
-            report(f"{name}: {formatted(run)} ({when}), {seconds:.0f} s")
-            runs.append(run)
-            done += 1
-            each = (time.perf_counter() - began) / done
-            if left := len(points) * len(seeds) - done:
-                report(f"Run {done} of {done + left}, {_minutes(left * each)} left.")
-            if best_run is None or _nan_last(run[first]) > best_run:
-                best_run = _nan_last(run[first])
-                if output is not None:
-                    submissions.remove_old(output)  # predictions of another model
-                    model.save_to_preset(output, card=_card(task, run))
-        median = {k: _median([run[k] for run in runs]) for k in runs[0]}
-        if best is None or _nan_last(median[first]) > _nan_last(best[0][first]):
-            best = (median, settings)
-    median, settings = best
-    name = f"best, median of {len(seeds)}: {_described(settings)}"
-    report(f"{name}: {formatted(median)}")
+
+    def run(settings, seed, is_first):
+        """Train a new model; give it with its scores, and a line about its epochs."""
+        keras.utils.set_random_seed(seed)
+        model = way.make_model(
+            facts, preset, load_weights, sequence_length, recipe.end_head, packed
+        )
+        if is_first and (warned := _untrained_positions(preset, model)) is not None:
+            report(warned)
+        scores, epoch, trained = train(
+            model, train_set, validation_set, settings, recipe, seed, jit, way
+        )
+        scores |= _scores_of(others, model, way)
+        return model, scores, f"epoch {epoch} of {trained} trained"
+
+    def keep(model, scores):
+        if output is not None:
+            submissions.remove_old(output)  # predictions of another model
+            model.save_to_preset(output, card=_card(task, scores))
+
+    median, settings = _best_of(points, seeds, run, keep, facts.metrics[0], report)
     if (warned := _learned_nothing(validation_set, median)) is not None:
         report(warned)
     if output is not None and task is not None:
         _write_predictions(output, validation_set, tests, way, report)
     return {**median, "settings": settings}
+
+
+def _best_of(points, seeds, run, keep, metric, report):
+    """Train with all settings and seeds, and tell which settings are the best.
+
+    Args:
+        points: list of settings: tuples of learning rate, batch size and epochs.
+        seeds: sequence of ints.
+        run: function of settings, a seed and whether this is the first run. It returns
+            a model, its scores and a line of text.
+        keep: function of a model and its scores. It is called for each model that is
+            better than those before.
+        metric: str, the score to compare.
+        report: function that takes a line of text.
+
+    Returns:
+        The median scores of the best settings, and these settings.
+    """
+    medians, best_run = {}, None
+    done, began = 0, time.perf_counter()
+    for settings in points:
+        runs = []
+        for seed in seeds:
+            start = time.perf_counter()
+            model, scores, when = run(settings, seed, is_first=not done)
+            seconds = time.perf_counter() - start
+            name = f"{_described(settings)}, seed {seed}"
+            report(f"{name}: {formatted(scores)} ({when}), {seconds:.0f} s")
+            runs.append(scores)
+            done += 1
+            each = (time.perf_counter() - began) / done
+            if left := len(points) * len(seeds) - done:
+                report(f"Run {done} of {done + left}, {_minutes(left * each)} left.")
+            if best_run is None or _nan_last(scores[metric]) > best_run:
+                best_run = _nan_last(scores[metric])
+                keep(model, scores)
+        medians[settings] = {k: _median([one[k] for one in runs]) for k in runs[0]}
+    best = max(medians, key=lambda settings: _nan_last(medians[settings][metric]))
+    name = f"best, median of {len(seeds)}: {_described(best)}"
+    report(f"{name}: {formatted(medians[best])}")
+    return medians[best], best
 
 
 def _write_predictions(output, validation_set, tests, way, report):

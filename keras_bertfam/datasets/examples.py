@@ -283,8 +283,10 @@ def _columns(task, records):
 
 def _labels(task, records, convert, place):
     labels = [record.get(task.label) for record in records]
-    if all(label is None or _is_minus_one(label) for label in labels):
-        return None  # labels of a test part
+    # In test parts, -1 stands for a label that isn't given.
+    is_label = task.kind in ("regression", "text_to_text") and task.maximum is None
+    if all(x is None or (_is_minus_one(x) and not is_label) for x in labels):
+        return None
     if None in labels:
         raise ValueError(
             f"Examples of {task.name!r} must all have {task.label!r}, or none of them. "
@@ -351,6 +353,12 @@ def _label_list(task, labels):
     if not isinstance(labels, list):
         raise ValueError(
             f"A label of {task.name!r} must be a list of classes. Received: {labels!r}."
+        )
+    numbers = [label for label in labels if not isinstance(label, str)]
+    if len({*map(str, numbers)}) < len(numbers):
+        raise ValueError(
+            f"A label of {task.name!r} must have each class once, by its name or "
+            f"number, and no zeros and ones for all classes. Received: {labels!r}."
         )
     return _tags(task, labels)
 

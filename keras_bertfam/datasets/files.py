@@ -148,11 +148,21 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
     Returns:
         A list of dicts of strings. A short row has no value for the last names.
+
+    Raises:
+        ValueError: for a row with more values than names, and as `read_records`.
     """
-    return [
-        {name: value for name, value in record.items() if None not in (name, value)}
-        for record in csv.DictReader(decoded_lines(path))
-    ]
+    rows = read_records(path, ",")
+    _, names = next(rows, (1, []))
+    records = []
+    for number, values in rows:
+        if len(values) > len(names):
+            raise ValueError(
+                f"{path!s}, line {number}: expected at most {len(names)} values, "
+                f"{names}. Received: {values}."
+            )
+        records.append(dict(zip(names, values, strict=False)))
+    return records
 
 
 def read_records(

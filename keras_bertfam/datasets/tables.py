@@ -173,16 +173,23 @@ def read(source: Any, request: TableRequest) -> Table:
         table = reader(source, request)
     elif isinstance(source, (str, os.PathLike)):
         table = _read_file(source, request)
-    elif isinstance(source, (list, tuple)) and source:
+    elif isinstance(source, (list, tuple)) and _are_paths(source):
         table = _joined([_read_file(path, request) for path in source])
     else:
+        received = f"{type(source).__name__}"
+        if isinstance(source, (list, tuple)) and source:
+            received = f"a list of {type(source[0]).__name__}"
         raise ValueError(
             "Data must be a path or a list of paths, a pandas DataFrame, or a Dataset "
-            f"of the datasets library. Received: {type(source).__name__}."
+            f"of the datasets library. Received: {received}."
         )
     if not table.records:
         raise ValueError(f"{table.name} must have at least one row. Received: none.")
     return table
+
+
+def _are_paths(source):
+    return bool(source) and all(isinstance(x, (str, os.PathLike)) for x in source)
 
 
 def decoded(value: Any) -> Any:

@@ -12,7 +12,9 @@ from typing import Any
 
 import keras
 
-from keras_bertfam.arguments import check_call
+from keras_bertfam.arguments import check_call, check_names
+
+_PACKAGE = f"{__name__.partition('.')[0]}."
 
 
 class Subclassed(type):
@@ -25,6 +27,8 @@ class Subclassed(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         constructor = cls.__init__  # type: ignore[misc]  # of this very class
+        if cls.__module__.startswith(_PACKAGE):  # others may read `kwargs` themselves
+            check_names(cls, kwargs)
         check_call(constructor, (None, *args), kwargs)
         return super().__call__(*args, **kwargs)
 

@@ -19,10 +19,12 @@ from keras_bertfam.models.exported import row_specs
 from keras_bertfam.models.library_model import LibraryModel
 from keras_bertfam.presets import cards, folders, hub, inspection, names, preset_checks
 from keras_bertfam.presets.checkpoints import formats, kerashub
+from keras_bertfam.presets.checkpoints.source import CheckpointError
 from keras_bertfam.presets.converting import conversion, exporting
 from keras_bertfam.presets.converting.conversion import initialization_is_skipped
 from keras_bertfam.presets.families import Family, register
 from keras_bertfam.quantization import (
+    check_policy,
     is_map,
     own_policies,
     quantized_layers,
@@ -357,6 +359,21 @@ class TokenBackbone(
 
     @classmethod
     def _from_folder(cls, folder, load_weights, **kwargs):
+        if kwargs.get("dtype") is not None:
+            check_policy(kwargs["dtype"])
+        try:
+            return cls._from_checked_folder(folder, load_weights, **kwargs)
+        except CheckpointError as error:
+            given = {name: value for name, value in kwargs.items() if name != "dtype"}
+            if not given:
+                raise
+            named = ", ".join(f"{name}={value!r}" for name, value in given.items())
+            raise ValueError(
+                f"{error} Received, in place of the preset's own arguments: {named}."
+            ) from error
+
+    @classmethod
+    def _from_checked_folder(cls, folder, load_weights, **kwargs):
         with preset_checks.explain_load_errors(folder):
             shapes = preset_checks.inspect_backbone(folder)
             config = preset_checks.read_json(folder, preset_checks.CONFIG_FILE)

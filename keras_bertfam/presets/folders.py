@@ -13,10 +13,11 @@ import os
 import platform
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from keras_bertfam.presets import inspection, locks, replacing
+from keras_bertfam.presets import inspection, locks, replacing, untrusted_files
 from keras_bertfam.presets.checkpoints.source import CheckpointError
 from keras_bertfam.types import Path
 
@@ -112,12 +113,22 @@ def check_room(folder: Path, weights: Iterable[Any], max_file_size: float) -> No
 def preset_aside(path: Path) -> Iterator[str]:
     """Give a folder to write a preset to, see `write_aside`.
 
+    A warning names objects in it that `from_preset` won't load.
+
     Raises:
         ValueError: for the folder of a checkpoint of `transformers`.
     """
     inspection.check_no_export(path)
     with write_aside(path) as folder:
         yield folder
+    path = os.path.realpath(path)
+    if not _being_written.isdisjoint((path, os.path.dirname(path))):
+        return
+    try:
+        for name in inspection.SERIALIZED_FILES:
+            untrusted_files.read_config(path, name)
+    except ValueError as error:
+        warnings.warn(f"`from_preset` won't load this: {error}", stacklevel=4)
 
 
 def check_preset_destination(path: Path) -> None:

@@ -13,7 +13,8 @@ from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.types import Path
 
 CONFIG_FILE, TOKENIZER_FILE = "config.json", "tokenizer.json"
-TASK_FILE = "task.json"
+TASK_FILE, PREPROCESSOR_FILE = "task.json", "preprocessor.json"
+SERIALIZED_FILES = (CONFIG_FILE, TOKENIZER_FILE, TASK_FILE, PREPROCESSOR_FILE)
 WEIGHTS_FILES = ("model.weights.h5", "model.weights.json")
 
 

@@ -15,11 +15,15 @@ import keras
 from keras_bertfam.presets import sizes, untrusted_files
 from keras_bertfam.presets.checkpoints import file_keys
 from keras_bertfam.presets.checkpoints.source import CheckpointError
-from keras_bertfam.presets.inspection import CONFIG_FILE, TASK_FILE, WEIGHTS_FILES
+from keras_bertfam.presets.inspection import (
+    CONFIG_FILE,
+    PREPROCESSOR_FILE,
+    TASK_FILE,
+    WEIGHTS_FILES,
+)
 from keras_bertfam.quantization import values_per_weight
 from keras_bertfam.types import Config, Model, Path, Shapes
 
-PREPROCESSOR_FILE = "preprocessor.json"
 METADATA_FILE = "metadata.json"
 TASK_WEIGHTS_FILE = "task.weights.h5"
 

@@ -135,7 +135,16 @@ class TaskPresets(Mixin):
                 config["preprocessor"], backbone, preset
             )
         quantized = config.pop("quantized_layers", None)
+        saved = dict(config)
         same_heads = cls._adapt_config(config, kwargs)
+        if load_weights and saved.get("name") and not same_heads:
+            others = {n: saved.get(n) for n in kwargs if saved.get(n) != kwargs[n]}
+            named = ", ".join(f"{name}={value!r}" for name, value in others.items())
+            warn(
+                f"The head of this {cls.__name__} is new, as that of "
+                f"{os.fspath(preset)!r} is for {named}. To keep it, leave "
+                f"{' and '.join(f'`{name}`' for name in others)} out."
+            )
         arguments = {**config, "backbone": backbone, **kwargs}
         # An error may also come from the caller's arguments: those that are given, and
         # those that another task's preset leaves to the caller.

@@ -165,6 +165,9 @@ def _check_class(value, where, registered=False):
     known = keras.saving.get_registered_object(name) if isinstance(name, str) else None
     if isinstance(known, type) or _is_function_of_keras_hub(value):
         return
+    if (since := _registered_since(value)) is not None:
+        value["registered_name"] = since
+        return
     harmless = isinstance(module, str) and (
         module.startswith(_KERAS_MODULES) or value["class_name"] in _KERAS_VALUES
     )
@@ -172,9 +175,23 @@ def _check_class(value, where, registered=False):
         raise ValueError(
             f"{where!r} names an object that a preset may not have. Expected a class "
             "registered by keras_bertfam, keras_hub or a module that you have "
-            f"imported. Received: class_name={value.get('class_name')!r}, "
+            "imported, with `@keras.saving.register_keras_serializable(...)`. "
+            f"Received: class_name={value.get('class_name')!r}, "
             f"registered_name={name!r}, module={module!r}."
         )
+
+
+def _registered_since(value):
+    """Name the class that a config means, if it was registered after it was saved."""
+    known = keras.saving.get_custom_objects()
+    found = [
+        name
+        for name, cls in known.items()
+        if isinstance(cls, type)
+        and cls.__name__ == value.get("class_name")
+        and value.get("module") in (None, cls.__module__)
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def backbone_shapes(folder: Path) -> Shapes:

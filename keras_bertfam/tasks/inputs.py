@@ -140,6 +140,30 @@ def yields_batches(x: Any) -> bool:
     return not (known or is_of_grain(x))
 
 
+@contextlib.contextmanager
+def texts_explained(x: Any) -> Iterator[None]:
+    """Say it if a failure of Keras comes from texts in data that yields batches."""
+    try:
+        yield
+    except Exception as error:
+        if not _yields_texts(x):
+            raise
+        raise ValueError(
+            f"`x` must have rows, as `preprocessor(texts)` makes them, if it is a "
+            f"{type(x).__name__}. Texts go in as lists, or as a `tf.data.Dataset`. "
+            "Received: batches of texts."
+        ) from error
+
+
+def _yields_texts(x):
+    """Tell whether the next batch of a `PyDataset`, a generator and so on is texts."""
+    with contextlib.suppress(Exception):  # of the user's code
+        batch = x[0] if isinstance(x, keras.utils.PyDataset) else next(iter(x))
+        batch = batch[0] if isinstance(batch, (tuple, list)) else batch
+        return any(map(_is_text, keras.tree.flatten(batch)))
+    return False
+
+
 def is_of_grain(x: Any) -> bool:
     """Tell whether data is a dataset of Grain, which needn't be installed."""
     modules = (cls.__module__ for cls in type(x).__mro__)

@@ -83,6 +83,7 @@ from keras_bertfam.tasks.inputs import (
     remember_shapes,
     rows_of_batches,
     split_off_last,
+    texts_explained,
     yields_batches,
 )
 from keras_bertfam.tasks.parts_of_loss import STEPS
@@ -597,7 +598,8 @@ class PretrainingTask(
             kwargs |= {"epochs": epochs, "callbacks": callbacks}
             x = able_to_begin_later(x, callbacks)
             if yields_batches(x):
-                return keras.Model.fit(self, x, y, batch_size, **kwargs)
+                with texts_explained(x):
+                    return keras.Model.fit(self, x, y, batch_size, **kwargs)
             return super().fit(x, y, batch_size, **kwargs)
 
     def _check_compiled(self, what):
@@ -634,7 +636,8 @@ class PretrainingTask(
         ends = may_end(kwargs.get("steps"))
         with aside, self._usable_after_errors(), ends, weights_cast_once():
             if yields_batches(x):
-                return keras.Model.evaluate(self, x, y, **kwargs)
+                with texts_explained(x):
+                    return keras.Model.evaluate(self, x, y, **kwargs)
             return super().evaluate(x, y, **kwargs)
 
     @checked
@@ -648,7 +651,8 @@ class PretrainingTask(
         ends = may_end(kwargs.get("steps"))
         with self._usable_after_errors(), ends, weights_cast_once():
             if yields_batches(x):
-                return keras.Model.predict(self, x, batch_size, **kwargs)
+                with texts_explained(x):
+                    return keras.Model.predict(self, x, batch_size, **kwargs)
             return super().predict(x, batch_size, **kwargs)
 
     # KerasHub's versions of these methods take no dicts of targets.

@@ -22,6 +22,7 @@ from keras_bertfam.layers.data.seeding import (
     batch_seed,
     seeded_passes,
 )
+from keras_bertfam.layers.data.user_inputs import as_strings
 from keras_bertfam.presets.tokenizer_presets import (
     PresetPreprocessor,
     has_vocabulary,
@@ -67,11 +68,6 @@ class TextPreprocessor(
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if not hasattr(tokenizer, "vocabulary_size"):
-            raise ValueError(
-                "`tokenizer` must be a tokenizer layer. "
-                f"Received: {type(tokenizer).__name__}."
-            )
         if sequence_length < 3:
             raise ValueError(
                 f"`sequence_length` must be at least 3. Received: {sequence_length}."
@@ -171,14 +167,18 @@ class TextPreprocessor(
     def call(
         self, x: Any, y: None = None, sample_weight: None = None, seed: Any = None
     ) -> Any:
+        self.check_unlabelled(y, sample_weight)
+        with tf.device("CPU:0"):
+            return self.corrupt(self._encode_texts(x, "max_length", True), seed)
+
+    def check_unlabelled(self, y: Any, sample_weight: Any) -> None:
+        """Raise a `ValueError` for labels or weights in a call."""
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(
                     f"`{name}` must be None: {type(self).__name__} makes labels and "
                     f"weights from the text. Received: {type(value).__name__}."
                 )
-        with tf.device("CPU:0"):
-            return self.corrupt(self._encode_texts(x, "max_length", True), seed)
 
     def encode(self, texts: Any, padding: str = "longest") -> dict[str, TFTensor]:
         """Encode strings, mask tokens in them included, without corruption.
@@ -202,12 +202,7 @@ class TextPreprocessor(
                 f'`padding` must be "longest" or "max_length". Received: {padding!r}.'
             )
         with tf.device("CPU:0"):
-            texts = tf.convert_to_tensor(texts)
-            if texts.dtype != tf.string or texts.shape.rank not in (0, 1):
-                raise ValueError(
-                    "`texts` must be strings of rank 0 or 1. "
-                    f"Received: dtype={texts.dtype.name}, shape={texts.shape}."
-                )
+            texts = as_strings(texts, name="texts")
             texts, single = to_utf8(tf.reshape(texts, [-1])), texts.shape.rank == 0
             out = self._encode_in_graph(texts, padding, corrupted)
             return {k: v[0] for k, v in out.items()} if single else out
@@ -383,7 +378,8 @@ class TextPreprocessor(
         checked = BatchOptions(batch_size, **options)
         self._learn_of(corpus, checked.training)
         source = grain_batches.GrainSource(self, corpus, checked)
-        position = self.position if checked.training else None
+        moves = checked.training and corpus.epoch is None
+        position = self.position if moves else None
         if position is not None:
             position.batches = len(source)
         return grain_batches.GrainPasses(source, position)

@@ -140,6 +140,10 @@ def find_files(names: Path | Iterable[Path], argument: str) -> list[Source]:
         received = "none"
         if missing:  # name one only: the list may be texts given in place of paths
             received = f"{len(missing)} not found, such as {missing[0][:200]!r}"
+            if " " in missing[0] and not os.path.splitext(missing[0])[1]:
+                received += (
+                    ". Give texts by `tf.data.Dataset.from_tensor_slices(texts)`"
+                )
         raise FileNotFoundError(
             f"`{argument}` must name existing files, by paths or patterns. "
             f"Received: {received}."

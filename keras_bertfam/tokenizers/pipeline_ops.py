@@ -28,7 +28,15 @@ def as_graph_layer(tokenizer: Tokenizer) -> Tokenizer:
 
     KerasHub's byte-pair tokenizers split words in two different ways, and RoBERTa's is
     neither. The returned layer splits words as published.
+
+    Raises:
+        ValueError: for anything but a tokenizer.
     """
+    if not hasattr(tokenizer, "vocabulary_size"):
+        raise ValueError(
+            "`tokenizer` must be a tokenizer layer; `from_preset` takes the name or "
+            f"the folder of a preset. Received: {tokenizer!r}."
+        )
     tokenizer._allow_python_workflow = False
     tokenizer.built = True  # else Keras traces a task anew for each batch
     own = isinstance(tokenizer, TextTokenizer) or "_tokenize_tf" in vars(tokenizer)

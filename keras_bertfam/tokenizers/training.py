@@ -154,7 +154,7 @@ MAX_VOCABULARY_SIZE = 10_000_000  # `tokenizers` allocates it all before it begi
 
 @checked
 def train_word_piece(
-    documents: TFDataset | Sequence[Path] | Mapping[str, int],
+    documents: TFDataset | Path | Sequence[Path] | Mapping[str, int],
     vocabulary_size: int,
     lowercase: bool = True,
     min_frequency: int = 2,
@@ -170,7 +170,7 @@ def train_word_piece(
 
     Args:
         documents: `tf.data.Dataset` of scalar strings; a mixture of
-            `layers.sample_corpora`; a list of paths, as `read_documents` takes them; or
+            `layers.sample_corpora`; paths, as `read_documents` takes them; or
             a dict of words and their counts, see `corpora.count_words`.
         vocabulary_size: int. The most tokens to learn, special ones included.
         lowercase: bool. Whether to lower-case and strip accents. Defaults to
@@ -237,7 +237,7 @@ def train_word_piece(
 
 @checked
 def train_byte_pair(
-    documents: TFDataset | Sequence[Path] | Mapping[str, int],
+    documents: TFDataset | Path | Sequence[Path] | Mapping[str, int],
     vocabulary_size: int,
     add_prefix_space: bool | None = None,
     family: str = "roberta",
@@ -252,7 +252,7 @@ def train_byte_pair(
 
     Args:
         documents: `tf.data.Dataset` of scalar strings; a mixture of
-            `layers.sample_corpora`; a list of paths, as `read_documents` takes them; or
+            `layers.sample_corpora`; paths, as `read_documents` takes them; or
             a dict of words and their counts, see `corpora.count_words`.
         vocabulary_size: int. The most tokens to learn, special ones and the 256
             bytes included.
@@ -399,7 +399,7 @@ def _splitter(steps: list[Step]) -> Any:
 
 @checked
 def train_sentence_piece(
-    documents: TFDataset | Sequence[Path] | Mapping[str, int],
+    documents: TFDataset | Path | Sequence[Path] | Mapping[str, int],
     vocabulary_size: int,
     model_type: str = "unigram",
     family: str = "albert",
@@ -411,7 +411,7 @@ def train_sentence_piece(
 
     Args:
         documents: `tf.data.Dataset` of scalar strings; a mixture of
-            `layers.sample_corpora`; a list of paths, as `read_documents` takes them; or
+            `layers.sample_corpora`; paths, as `read_documents` takes them; or
             a dict of words and their counts, see `corpora.count_words`.
         vocabulary_size: int. The most pieces to learn, special ones included.
         model_type: `"unigram"`, as in ALBERT's and XLNet's papers, or `"bpe"`. Defaults

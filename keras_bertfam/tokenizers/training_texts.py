@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -80,9 +81,9 @@ def one_line(texts: TFTensor) -> TFTensor:
     return tf.strings.regex_replace(without_nul(to_utf8(texts)), _LINE_END, " ")
 
 
-def read_texts(documents: TFDataset | Sequence[Path]) -> TFDataset:
+def read_texts(documents: TFDataset | Path | Sequence[Path]) -> TFDataset:
     """Give a checked dataset of strings, from a dataset or from the lines of files."""
-    if isinstance(documents, (list, tuple)):
+    if isinstance(documents, (str, os.PathLike, list, tuple)):
         reading = Reading()
         sources = text_sources(documents, reading, "documents")
         documents = dataset_of(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from keras_bertfam.datasets import load_examples
-from keras_bertfam.datasets.files import read_conll
+from keras_bertfam.datasets.files import read_conll, read_csv
 from keras_bertfam.datasets.task_data import TaskData
 from tests.written_files import write
 
@@ -212,3 +212,21 @@ def test_comments_before_each_sentence(tmp_path):
         read_conll(path)
     path.write_text("# O\nEU B-ORG\n\nsat O\n")  # a hash may be a word
     assert read_conll(path)[0]["tokens"] == ["#", "EU"]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('c,d,"e,f,0\n', "line 2: .*quotation mark"),
+        ("c,d,e,f,0,1\n", "line 2: expected at most 5 values.*'1'"),
+    ],
+)
+def test_faults_of_a_csv_file(row, message, tmp_path):
+    (tmp_path / "train.csv").write_text("a,b,c,d,label\n" + row)
+    with pytest.raises(ValueError, match=message):
+        read_csv(tmp_path / "train.csv")
+
+
+def test_a_long_cell(tmp_path):
+    (tmp_path / "train.csv").write_text("a,b\n" + "w " * 70_000 + ",1\n")
+    assert len(read_csv(tmp_path / "train.csv")[0]["a"]) == 140_000

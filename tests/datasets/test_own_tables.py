@@ -486,6 +486,8 @@ def test_faults_of_other_tables(tmp_path):
 
 
 def test_wrong_arguments(tmp_path):
+    with pytest.raises(ValueError, match="Data must be a path.*: a list of dict"):
+        load_examples([{"text": "a", "label": 1}], text="text", label="label")
     path = written(tmp_path)
     with pytest.raises(ValueError, match="`text` must be the name of a column"):
         load_examples(path, label="sentiment")
@@ -580,3 +582,24 @@ def test_answers_behind_questions_without_one(tmp_path):
         examples = load_examples(path, text=["q", "c"], label="answers")
         assert examples.task.kind == "question_answering"
         assert [len(y["text"]) for y in examples.y] == [0, 1]
+
+
+def test_zeros_and_ones_are_no_list_of_classes(tmp_path):
+    records = [{"text": "a", "label": [1, 0, 1]}, {"text": "b", "label": [0, 0, 1]}]
+    path = write(tmp_path, {"m.jsonl": "\n".join(map(json.dumps, records))}) / "m.jsonl"
+    for names in (None, ["x", "y", "z"]):
+        with pytest.raises(ValueError, match=r"each class once.*\[1, 0, 1\]"):
+            load_examples(path, text="text", label="label", label_names=names)
+
+
+@pytest.mark.parametrize(
+    ("kind", "y"),
+    [
+        ("classification", None),
+        ("regression", [-1.0, -1.0]),
+        ("text_to_text", ["-1", "-1.0"]),
+    ],
+)
+def test_labels_of_minus_one(kind, y, tmp_path):
+    path = write(tmp_path, {"t.csv": "text,label\na,-1\nb,-1.0\n"}) / "t.csv"
+    assert load_examples(path, text="text", label="label", kind=kind).y == y

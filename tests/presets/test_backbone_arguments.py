@@ -1,5 +1,8 @@
 """Rates of dropout in the trunk of a task, given to `from_preset`."""
 
+import functools
+import warnings
+
 import numpy as np
 import pytest
 from keras import ops
@@ -89,3 +92,23 @@ def test_other_arguments_and_errors(tmp_path):
     assert named.backbone.dropout == 0.3 and named.backbone.compute_dtype == "bfloat16"
     with pytest.raises(ValueError, match=r"`dropout` must be a finite number from 0.0"):
         tasks.MaskedLM.from_preset(str(tmp_path), backbone_arguments={"dropout": 2})
+
+
+@pytest.mark.any_backend
+def test_arguments_that_do_not_fit_are_no_fault_of_the_files(tmp_path):
+    tasks.TextClassifier(tiny.make_backbone(), 2).save_to_preset(str(tmp_path))
+    load = functools.partial(models.BertBackbone.from_preset, str(tmp_path))
+    for given, message in (
+        ({"hidden_dim": 64}, "don't fit.*in place of .* own arguments: hidden_dim=64"),
+        ({"drop": 0.1}, "BertBackbone has no argument 'drop'. It has vocabulary_size"),
+        ({"dtype": "fp16"}, "`dtype` must be .*: 'fp16'"),
+    ):
+        with warnings.catch_warnings(), pytest.raises(ValueError, match=message) as got:
+            warnings.simplefilter("ignore")  # Keras's, of weights
+            load(**given)
+        assert got.type is ValueError
+    with pytest.raises(ValueError, match="has no argument 'num_labels'") as got:
+        tasks.TextClassifier.from_preset(str(tmp_path), num_labels=2)
+    assert got.type is ValueError
+    with pytest.raises(ValueError, match="no argument 'vocab_size', 'hidden_size'"):
+        models.BertBackbone(vocab_size=100, hidden_size=16)

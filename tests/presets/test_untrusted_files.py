@@ -9,11 +9,11 @@ import keras
 import numpy as np
 import pytest
 
+from keras_bertfam.layers import MaskingStrategy
 from keras_bertfam.models import BertBackbone, EncoderBackbone
 from keras_bertfam.presets.checkpoints import kerashub
-from keras_bertfam.tasks import (
-    MaskedLM,
-)
+from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
+from tests import tiny_masked_lm
 from tests.tiny_preset import (
     BYTECODE,
     ELSEWHERE,
@@ -172,3 +172,28 @@ def test_weights_may_not_be_in_another_file(kind, preset, tmp_path):
             layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "secret", (3,))
             file.create_virtual_dataset("x", layout)
     refused(preset, "no links|its own data")
+
+
+@pytest.mark.parametrize("part", ["task", "strategy"])
+def test_a_class_that_is_registered_after_it_was_saved(part, tmp_path):
+    class Every(MaskingStrategy):
+        def units(self, token_ids, candidates, starts_word, span_ids):
+            return candidates, candidates
+
+    class MyTask(MaskedLM):
+        pass
+
+    model = tiny_masked_lm.make_model()
+    tokenizer = model.preprocessor.tokenizer
+    own = MaskedLMPreprocessor(tokenizer, 16, strategy=Every())
+    task = {
+        "task": lambda: MyTask(model.backbone, model.preprocessor),
+        "strategy": lambda: MaskedLM(model.backbone, own),
+    }[part]()
+    with pytest.warns(UserWarning, match="`from_preset` won't load this.*register_ke"):
+        task.save_to_preset(str(tmp_path))
+    refused(tmp_path, "an object that a preset may not have", MaskedLM)
+    cls = MyTask if part == "task" else Every
+    keras.saving.register_keras_serializable("tests_of_presets")(cls)
+    loaded = type(task).from_preset(str(tmp_path))
+    assert cls in (type(loaded), type(loaded.preprocessor.strategy))

@@ -1,10 +1,12 @@
 """What is no input is refused by the name of the argument, before anything runs."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_bertfam.tasks import (
+    MaskedLMPreprocessor,
     TextClassifier,
     TextClassifierPreprocessor,
     TextEmbedder,
@@ -126,3 +128,28 @@ def test_weights_of_text_are_checked_before_it_is_shuffled(weights, models):
         models["classifier"].fit(["a", "the"], [0, 1], sample_weight=weights)
     with pytest.raises(ValueError, match="`class_weight` must have finite"):
         models["classifier"].fit(["a", "the"], [0, 1], class_weight={0: NAN})
+
+
+class Texts(keras.utils.PyDataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return ["a", "the"], [0, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
+def test_texts_in_what_yields_batches(method, models):
+    loader = pytest.importorskip("torch.utils.data").DataLoader([("a", 0), ("b", 1)])
+    for data in (Texts(), loader, ((["a"], [0]) for _ in range(3))):
+        given = data if method != "predict" else iter([["a"], ["b"]])
+        with pytest.raises(ValueError, match="`x` must have rows.*batches of texts"):
+            getattr(models["classifier"], method)(given, verbose=0)
+
+
+@pytest.mark.any_backend
+def test_a_tokenizer_is_no_name():
+    for cls in (MaskedLMPreprocessor, TextClassifierPreprocessor):
+        with pytest.raises(ValueError, match="`tokenizer` must be .*: 'my_bert'"):
+            cls("my_bert", 32)

@@ -1,5 +1,6 @@
 """Prepared corpora as datasets of Grain: the batches of `tf.data`, in their order."""
 
+import dataclasses
 import pickle
 
 import keras
@@ -120,3 +121,14 @@ def test_worker_processes_make_the_same_batches(corpus):
     flags.FLAGS.mark_as_parsed()  # Grain's workers read them
     options = grain.MultiprocessingOptions(num_workers=2)
     check_same(source.to_iter_dataset().mp_prefetch(options), [*source])
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_a_chosen_pass_has_no_position(corpus):
+    preprocessor = every.preprocessor_of("MaskedLM", "bert")
+    chosen = dataclasses.replace(corpus, epoch=2)
+    expected = [*preprocessor.dataset(chosen, 4)]
+    preprocessor.position.set(0, 3)
+    check_same(preprocessor.grain_dataset(chosen, 4), expected)
+    assert preprocessor.position.batch == 3

@@ -223,3 +223,17 @@ def test_a_dataset_outlives_its_name_and_is_read_again(tmp_path):
     assert [*documents.as_numpy_iterator()] == [b"one", b"two", b"three"] * 2
     patterns = [str(tmp_path / "*.txt"), str(tmp_path / "a*")]
     assert len([*read_documents(patterns)]) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "feature", "message"),
+    [
+        ('{"text": "a"}\n', "body", "objects with the field 'body'"),
+        ('[{"text": "a"}]\n', "text", "objects with the field 'text'"),
+        ('{"text": 3}\n', "text", "texts in 'text'.*3"),
+    ],
+)
+def test_a_wrong_json_file_is_refused_at_once(content, feature, message, tmp_path):
+    (tmp_path / "d.jsonl").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        read_documents(str(tmp_path / "d.jsonl"), feature=feature)

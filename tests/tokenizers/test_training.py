@@ -379,3 +379,12 @@ def test_settings_go_into_exported_files_and_back(family, tmp_path):
     assert theirs(asked, add_special_tokens=False)["input_ids"] == expected
     if family == "bert":  # the second text has segments of its own
         assert sum(theirs("a cat", "sat")["token_type_ids"]) == len(made("sat")) + 1
+
+
+def test_a_path_and_texts_in_place_of_paths(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("a cat\n" * 9)
+    for given in (str(path), path, [path]):
+        assert train_word_piece(given, 12, min_frequency=1).vocabulary_size() > 8
+    with pytest.raises(FileNotFoundError, match="'a cat'. Give texts by .*slices"):
+        train_word_piece(["a cat", "a dog"], 12)

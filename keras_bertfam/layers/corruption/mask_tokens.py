@@ -429,7 +429,13 @@ class MaskTokens(PreprocessingLayer):
             self.strategy, ids, candidates, starts, span_ids
         )
         words |= ~candidates
-        candidates, starts = units(ids, candidates, starts, span_ids)
+        found = units(ids, candidates, starts, span_ids)
+        if not isinstance(found, (tuple, list)) or len(found) != 2:
+            raise ValueError(
+                f"`units` of {type(self.strategy).__name__} must return two tensors, "
+                f"`candidates` and `starts`. Received: {type(found).__name__}."
+            )
+        candidates, starts = found
         counts = asked = self._count(padding, candidates, slots, seeds[0])
         if candidates is not all_candidates:
             asked = self._count(padding, all_candidates, slots, seeds[0])

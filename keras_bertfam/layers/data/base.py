@@ -168,6 +168,12 @@ class KnownByName:
         """Collect the attributes that are named like the constructor's arguments."""
         arguments = inspect.signature(type(self)).parameters.values()
         names = [each.name for each in arguments if each.kind is not each.VAR_KEYWORD]
+        if missing := [name for name in names if not hasattr(self, name)]:
+            raise ValueError(
+                f"{type(self).__name__} must keep each argument as an attribute of its "
+                f"name, so that it can be saved, or define `get_config`. Missing: "
+                f"{missing}."
+            )
         return {name: _as_config(getattr(self, name)) for name in names}
 
     @classmethod
@@ -184,6 +190,7 @@ class KnownByName:
         if isinstance(identifier, dict):
             identifier = keras.saving.deserialize_keras_object(identifier)
         if isinstance(identifier, cls):
+            identifier.get_config()  # an error now, not after training
             return identifier
         if isinstance(identifier, str) and identifier in cls.named:
             return cls.named[identifier]()

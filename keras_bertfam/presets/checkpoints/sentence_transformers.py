@@ -164,16 +164,10 @@ def open_source(path: Path) -> CheckpointSource:
     whole = {} if file is None else _accounted(file, PROMPTS)
     if whole.get("model_type") not in (None, *_MODEL_TYPES):
         expected = f"one of {', '.join(_MODEL_TYPES)}"
-        raise unfit(
-            os.path.join(path, PROMPTS), "model_type", expected, whole["model_type"]
-        )
+        raise unfit(file, "model_type", expected, whole["model_type"])
     if whole.get("truncate_dim") is not None and "Pooling" not in kinds:
-        raise unfit(
-            os.path.join(path, PROMPTS),
-            "truncate_dim",
-            "left out without a Pooling",
-            whole["truncate_dim"],
-        )
+        expected = "left out without a Pooling"
+        raise unfit(file, "truncate_dim", expected, whole["truncate_dim"])
     prefixes = [whole.get(f"{role}_prefix") for role in ("query", "document")]
     # PyLate's older folders have no `model_type`.
     of_pylate = whole.get("model_type") == "ColBERT" or any(prefixes)
@@ -191,34 +185,14 @@ def open_source(path: Path) -> CheckpointSource:
             f"{', '.join(_DENSE[0][1:])}, in this order. "
             f"Received: {', '.join(kinds)}."
         )
-    folders = {kind: os.path.join(path, name) for kind, name in modules}
+    return _of_texts(path, dict(modules), file, whole)
+
+
+def _of_texts(path, modules, file, whole):
+    """Read a folder whose model gives a vector for each text, dense or sparse."""
+    folders = {kind: os.path.join(path, name) for kind, name in modules.items()}
     source = huggingface.open_source(folders["Transformer"])
-    family = str(source.config.get("model_type"))
-    pooled = "Pooling" in kinds
-    if pooled and family in _ENCODER_DECODERS:
-        raise CheckpointError(
-            f"The Transformer of {path!r} must be an encoder. Received: {family!r}, of "
-            "which sentence-transformers reads other states than a TextEmbedder does."
-        )
-    config, tensors = dict(source.config), dict(source.tensors)
-    arguments: dict[str, Any] = {"normalize": "Normalize" in kinds}
-    if "Pooling" in kinds:
-        mode = _pooling(folders["Pooling"], _width(source))
-        if mode == "cls" and family in _READ_AT_THE_END:
-            expected = f"another mode than 'cls' for {family!r}, read at its end here"
-            raise unfit(folders["Pooling"], "pooling", expected, mode)
-        arguments["pooling"] = mode
-    if "Normalize" in kinds:
-        _check_ports(folders["Normalize"], "sentence_embedding")
-    sparse = {}
-    if "SpladePooling" in kinds:
-        sparse = _sparse_pooling(folders["SpladePooling"], config.get("vocab_size"))
-    if "Dense" in kinds:
-        told, weights = _projection(folders["Dense"], "sentence_embedding")
-        arguments |= told
-        tensors |= weights
     told = _transformer_settings(folders["Transformer"])
-    length = _length(told, source.tokenizer_config)
     for settings, names in (
         (told, late_interaction.LENGTHS),
         (whole, late_interaction.PYLATE),
@@ -229,43 +203,73 @@ def open_source(path: Path) -> CheckpointSource:
                 f"{path!r} may have {given[0]!r} only with a MultiVectorMask. "
                 f"Received: {settings[given[0]]!r}."
             )
-    notes = []
+    config, pooled = dict(source.config), "Pooling" in folders
+    sparse, notes = {}, []
+    dense_arguments, tensors = _dense_modules(path, folders, source)
+    if "SpladePooling" in folders:
+        sparse = _sparse_pooling(folders["SpladePooling"], config.get("vocab_size"))
     if file is not None:
         prompts = _prompts(file, whole)
-        arguments["prompts"] = prompts
-        arguments["truncate_dim"] = whole.get("truncate_dim")
+        dense_arguments["prompts"] = prompts
+        dense_arguments["truncate_dim"] = whole.get("truncate_dim")
         sparse = sparse and {**sparse, "prompts": prompts}
-        similarity, ours = (
-            whole.get("similarity_fn_name"),
-            "dot" if sparse else "cosine",
-        )
+        similarity = whole.get("similarity_fn_name")
+        ours, gives = ("dot", "inner products") if sparse else ("cosine", "cosines")
         if similarity not in (None, ours):
-            gives = "inner products" if sparse else "cosines"
             notes.append(
                 f"In spite of similarity_fn_name={similarity!r}, `similarity()` gives "
                 f"{gives}."
             )
         if "activation_fn" in whole:  # as cross-encoders have it
             config["sentence_transformers"] = {"activation_fn": whole["activation_fn"]}
+    preprocessor_arguments = {
+        "sequence_length": _length(told, source.tokenizer_config),
+        **truncation(source),
+    }
+    if pooled and config.get("model_type") in WITHOUT_SPECIALS:
+        preprocessor_arguments["layout"] = BARE
     return dataclasses.replace(
         source,
         path=path,
         config=config,
         tensors=reading.Tensors(tensors),
         task_arguments={
-            "TextEmbedder": arguments if "Pooling" in kinds else {},
+            "TextEmbedder": dense_arguments if pooled else {},
             "SparseEncoder": sparse,
         },
-        preprocessor_arguments=dict.fromkeys(
-            _TASKS,
-            {
-                "sequence_length": length,
-                **truncation(source),
-                **({"layout": BARE} if pooled and family in WITHOUT_SPECIALS else {}),
-            },
-        ),
+        preprocessor_arguments=dict.fromkeys(_TASKS, preprocessor_arguments),
         notes=(*source.notes, *notes),
     )
+
+
+def _dense_modules(path, folders, source):
+    """Read Pooling, Dense and Normalize, as far as they are there.
+
+    Returns:
+        The arguments of a `TextEmbedder`; and the tensors of the source and of Dense.
+    """
+    arguments: dict[str, Any] = {"normalize": "Normalize" in folders}
+    tensors = dict(source.tensors)
+    family = source.config.get("model_type")
+    if "Pooling" in folders:
+        if family in _ENCODER_DECODERS:
+            raise CheckpointError(
+                f"The Transformer of {path!r} must be an encoder. Received: "
+                f"{family!r}, of which sentence-transformers reads other states than a "
+                "TextEmbedder does."
+            )
+        mode = _pooling(folders["Pooling"], _width(source))
+        if mode == "cls" and family in _READ_AT_THE_END:
+            expected = f"another mode than 'cls' for {family!r}, read at its end here"
+            raise unfit(folders["Pooling"], "pooling", expected, mode)
+        arguments["pooling"] = mode
+    if "Normalize" in folders:
+        _check_ports(folders["Normalize"], "sentence_embedding")
+    if "Dense" in folders:
+        told, weights = _projection(folders["Dense"], "sentence_embedding")
+        arguments |= told
+        tensors |= weights
+    return arguments, tensors
 
 
 def _of_tokens(path, modules, whole, of_pylate=False):

@@ -108,7 +108,7 @@ class DependencyParserPreprocessor(WordsPreprocessor):
                 places = tf.cumsum(tf.cast(given, tf.int32), axis=-1)
                 self._check_own(heads, relations, ragged.keep(places, given))
             return labels
-        nested = not all(isinstance(word, str) for word in x)
+        nested = not all(isinstance(word, (str, bytes)) for word in x)
         x, y = (x, y) if nested else ([x], [y])
         check_by_word(x, y)
         heads, relations = [], []
@@ -224,8 +224,9 @@ class DependencyParserPreprocessor(WordsPreprocessor):
 
 
 def _as_head(head, row):
-    if isinstance(head, (str, bytes)) and head.isdigit():
-        return int(head)
+    text = head.decode(errors="replace") if isinstance(head, bytes) else head
+    if isinstance(text, str) and text.isdecimal():
+        return int(text)
     if isinstance(head, (int, np.integer)) and not isinstance(head, bool):
         return int(head)
     raise ValueError(

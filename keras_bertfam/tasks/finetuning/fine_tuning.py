@@ -235,6 +235,9 @@ class FineTuningTask(PretrainingTask):
                 )
             weights = self.preprocessor.weights_of_classes(y, kwargs["class_weight"])
             kwargs |= {"sample_weight": weights, "class_weight": None}
+        elif kwargs.get("class_weight") is not None and self.preprocessor is not None:
+            of_numbers = self.preprocessor.weights_by_number(kwargs["class_weight"])
+            kwargs["class_weight"] = of_numbers
         return super().fit(x, y, batch_size, epochs, **kwargs)
 
     def _rows(self, x, y=None, sample_weight=None):

@@ -43,6 +43,7 @@ from keras_bertfam.layers.data.user_inputs import (
     as_rows,
     as_tensor,
     as_texts,
+    check_equally_many,
     map_given,
     refuse_single,
     rows_by_size,
@@ -155,11 +156,24 @@ class FineTuningPreprocessor(
 
         Args:
             y: labels.
+            class_weight: see `weights_by_number`.
+
+        Raises:
+            ValueError: see `weights_by_number`.
+        """
+        weights = self.weights_by_number(class_weight)
+        numbers = self.targets(None, as_label_tensor(y))
+        return [float(weights.get(k, 1.0)) for k in numbers.numpy().tolist()]
+
+    def weights_by_number(self, class_weight: dict[Any, float]) -> dict[int, float]:
+        """Give the weights of classes by their numbers.
+
+        Args:
             class_weight: dict from numbers or names of classes to weights.
 
         Raises:
-            ValueError: if examples aren't of classes, one each, or for keys that aren't
-                classes.
+            ValueError: if examples aren't of classes, one each; for keys that aren't
+                classes; and for anything but a dict of finite numbers.
         """
         raise ValueError(
             "`class_weight` must be `None` unless examples are of classes, one each. "
@@ -180,6 +194,10 @@ class FineTuningPreprocessor(
             example = (x, y, as_tensor(sample_weight))
             if single:
                 example = map_given(lambda value: value[None], example)
+            elif tf.executing_eagerly():
+                names = ("x", "y", "sample_weight")
+                parts = dict(zip(names, example, strict=True))
+                check_equally_many({n: v for n, v in parts.items() if v is not None})
             out = self._call_in_graph(*example, single)
             if single:
                 out = map_given(lambda value: value[0], out)

@@ -164,7 +164,8 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
                 "`y` can't be given in a graph: pass the `tf.data.Dataset` to "
                 "`dataset()` instead of mapping the preprocessor over it."
             )
-        contexts = [text.decode() for text in tf.reshape(contexts, [-1]).numpy()]
+        contexts = to_utf8(tf.reshape(contexts, [-1])).numpy()
+        contexts = [text.decode() for text in contexts]
         if isinstance(y, dict):  # of one answer, or of several, as columns
             y = [y] if len(contexts) == 1 else _rows(y)
         if isinstance(y, str) or not hasattr(y, "__len__"):

@@ -1,7 +1,8 @@
 """Make rows of texts and pairs of texts, with a class or a number."""
 
 import math
-from collections.abc import Sequence
+import numbers
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -138,9 +139,14 @@ class LabelledPreprocessor(PackedPreprocessor):
             class_numbers(y, self.num_classes, self.label_names)
         return y
 
-    def weights_of_classes(self, y: Any, class_weight: dict[Any, float]) -> list[float]:
+    def weights_by_number(self, class_weight: dict[Any, float]) -> dict[int, float]:
         if not self.one_class_each:
-            return super().weights_of_classes(y, class_weight)
+            return super().weights_by_number(class_weight)
+        if not isinstance(class_weight, Mapping):
+            raise ValueError(
+                "`class_weight` must be a dict from classes to numbers. Received: "
+                f"class_weight={class_weight!r}."
+            )
         names = self.label_names or []
         known = {name: k for k, name in enumerate(names)}
         weights = {known.get(key, key): value for key, value in class_weight.items()}
@@ -150,13 +156,13 @@ class LabelledPreprocessor(PackedPreprocessor):
                 f"`class_weight` must have classes as keys: numbers below {count}, or "
                 f"names among {names}. Received: class_weight={class_weight}."
             )
-        if not all(map(math.isfinite, weights.values())):
-            raise ValueError(
-                "`class_weight` must have finite numbers. Received: "
-                f"class_weight={class_weight}."
-            )
-        numbers = self.targets(None, as_label_tensor(y))
-        return [float(weights.get(k, 1.0)) for k in numbers.numpy().tolist()]
+        for value in weights.values():
+            if not isinstance(value, numbers.Real) or not math.isfinite(value):
+                raise ValueError(
+                    "`class_weight` must have finite numbers. Received: "
+                    f"class_weight={class_weight}."
+                )
+        return weights
 
     def get_config(self) -> Config:
         return {

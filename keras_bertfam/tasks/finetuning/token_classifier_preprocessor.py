@@ -104,7 +104,7 @@ class TokenClassifierPreprocessor(WordsPreprocessor):
                 given = ragged.keep(labels, given)
                 class_numbers(given, self.num_classes, self.label_names)
             return labels
-        nested = not all(isinstance(word, str) for word in x)
+        nested = not all(isinstance(word, (str, bytes)) for word in x)
         x, y = (x, y) if nested else ([x], [y])
         check_by_word(x, y)
         flat = [label for labels in y for label in labels]

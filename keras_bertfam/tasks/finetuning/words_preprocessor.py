@@ -35,7 +35,7 @@ class WordsPreprocessor(LabelledPreprocessor):
             x = x.to_tensor("")
         if not isinstance(x, (list, tuple)):
             return as_strings(x, rank=2)
-        if all(isinstance(word, str) for word in x):
+        if all(isinstance(word, (str, bytes)) for word in x):
             return as_strings(checked_words(list(x), 0), rank=2)
         sentences = [checked_words(words, row) for row, words in enumerate(x)]
         return as_strings(filled_up(sentences, ""), rank=2)

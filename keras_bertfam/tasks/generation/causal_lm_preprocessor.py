@@ -43,7 +43,7 @@ class CausalLMPreprocessor(PackingPreprocessor):
     `datasets.mixture`, or a tuple of two lists. A row has one pair, of which only the
     answer's tokens and the end token are predicted. A space is put between prompt and
     answer, unless the prompt ends with white space. If a pair is too long, the prompt
-    loses its beginning.
+    loses its beginning, and then the answer its end.
 
     Args:
         tokenizer: a tokenizer layer, such as `GPT2Tokenizer`.
@@ -168,7 +168,9 @@ class CausalLMPreprocessor(PackingPreprocessor):
         answers = tokenize(self.tokenizer, answers)
         end = self.tokenizer.end_token_id
         specials = [] if end is None else [end]
-        answers = ragged.head(answers, length - 1 - len(specials))
+        room = length - 1 - len(specials)
+        count_cut(answers.row_lengths() > room, "answers")
+        answers = ragged.head(answers, room)
         ends = tf.tile(tf.constant([specials], tf.int32), [answers.nrows(), 1])
         answers = ragged.concat([answers, ends])
         prompts = self._begun(prompts, length - answers.row_lengths())

@@ -81,12 +81,12 @@ class MaskingPreprocessor(PackingPreprocessor):
         shuffle_rate: float = 0.0,
         **kwargs: Any,
     ) -> None:
+        super().__init__(tokenizer, sequence_length, seed, **kwargs)
         if getattr(tokenizer, "mask_token", None) is None:
             raise ValueError(
                 "`tokenizer` must have a mask token. "
                 f"Received: {type(tokenizer).__name__}."
             )
-        super().__init__(tokenizer, sequence_length, seed, **kwargs)
         settings = or_published(
             tokenizer,
             strategy=strategy,

@@ -140,6 +140,7 @@ VARIANTS = {
 
 
 SHARINGS = ("full", "gradient_disentangled")
+_TIES_OF_TABLES = ("embeddings", "tokens")
 _SLOTS = ("mask_positions", "mask_ids", "mask_weights")
 
 
@@ -300,56 +301,28 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         **kwargs: Any,
     ) -> None:
         super().__init__(backbone, preprocessor, **kwargs)
-        said = recipe_of(self).task_arguments
-        if sharing is None:
-            shares = generator is None and tie in ("embeddings", "tokens")
-            sharing = said.get("sharing", SHARINGS[0]) if shares else SHARINGS[0]
-        if sharing not in SHARINGS:
-            raise ValueError(
-                f"`sharing` must be one of {SHARINGS}. Received: {sharing!r}."
-            )
-        if sharing != "full" and tie not in ("embeddings", "tokens"):
-            raise ValueError(
-                f'`tie` must be "embeddings" or "tokens" with sharing={sharing!r}. '
-                f"Received: tie={tie!r}."
-            )
         if variant not in VARIANTS:
             raise ValueError(
                 f"`variant` must be one of {tuple(VARIANTS)}. Received: {variant!r}."
             )
         self.variant = variant
+        usual = recipe_of(self).task_arguments
         detects = self._variant.kind == "detect"
-        if self._variant.adversarial and (disallow_correct or not train_generator):
-            raise ValueError(
-                '`variant` "adversarial" must train its generator, which may also '
-                "sample original tokens. Received: "
-                f"disallow_correct={disallow_correct}, "
-                f"train_generator={train_generator}."
-            )
-        shape = {"generator_size": generator_size, "generator_depth": generator_depth}
-        given = [name for name, value in shape.items() if value is not None]
-        if generator is not None and given:
-            raise ValueError(
-                f"`{given[0]}` must be `None` with a `generator`, which has a size of "
-                f"its own. Received: {shape[given[0]]}."
-            )
+        if sharing is None:
+            tied = generator is None and tie in _TIES_OF_TABLES
+            sharing = usual.get("sharing", "full") if tied else "full"
         if generator is None and generator_size is None:
-            generator_size = said["generator_size"]
+            generator_size = usual["generator_size"]
         if generator is None and generator_depth is None:
-            generator_depth = 1.0 if tie == "all" else said.get("generator_depth", 1.0)
+            generator_depth = 1.0 if tie == "all" else usual.get("generator_depth", 1.0)
         if discriminator_weight is None:
-            usual = self._variant.weight
-            discriminator_weight = (
-                said.get("discriminator_weight", usual) if detects else usual
-            )
-        if add_first_token and not detects:
-            raise ValueError(
-                "`add_first_token` must be `None` or `False` with a variant that "
-                f"predicts tokens. Received: {add_first_token}, with "
-                f"variant={variant!r}."
-            )
+            discriminator_weight = self._variant.weight
+            if detects:
+                discriminator_weight = usual.get(
+                    "discriminator_weight", discriminator_weight
+                )
         if add_first_token is None:
-            add_first_token = detects and said.get("add_first_token", False)
+            add_first_token = detects and usual.get("add_first_token", False)
         self.add_first_token = bool(add_first_token)
         self.generator_size = generator_size
         self.generator_depth = generator_depth
@@ -360,15 +333,53 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         self.disallow_correct = disallow_correct
         self.train_generator = train_generator
         self.seed = seed
+        self._check_arguments(generator)
+        self._make_generator(generator, decoder_positions)
+        self._make_head()
+        self.built = True
+        self.compile_by_default()
 
-        # === Layers ===
-        self._generator_is_given = generator is not None
-        if self._generator_is_given:
+    def _check_arguments(self, generator):
+        if self.sharing not in SHARINGS:
+            raise ValueError(
+                f"`sharing` must be one of {SHARINGS}. Received: {self.sharing!r}."
+            )
+        if self.sharing != "full" and self.tie not in _TIES_OF_TABLES:
+            raise ValueError(
+                '`tie` must be "embeddings" or "tokens" with '
+                f"sharing={self.sharing!r}. Received: tie={self.tie!r}."
+            )
+        learns = self.train_generator and not self.disallow_correct
+        if self._variant.adversarial and not learns:
+            raise ValueError(
+                '`variant` "adversarial" must train its generator, which may also '
+                "sample original tokens. Received: "
+                f"disallow_correct={self.disallow_correct}, "
+                f"train_generator={self.train_generator}."
+            )
+        if self.add_first_token and self._variant.kind != "detect":
+            raise ValueError(
+                "`add_first_token` must be `None` or `False` with a variant that "
+                f"predicts tokens. Received: True, with variant={self.variant!r}."
+            )
+        for name in ("generator_size", "generator_depth"):
+            if generator is not None and getattr(self, name) is not None:
+                raise ValueError(
+                    f"`{name}` must be `None` with a `generator`, which has a size of "
+                    f"its own. Received: {getattr(self, name)}."
+                )
+        if generator is not None:
             self._check_generator(generator)
-        else:
-            tied = tie if sharing == "full" else "none"
-            sizes: Any = self.generator_size, tied, self.generator_depth
-            generator = make_generator(backbone, *sizes)
+
+    def _make_generator(self, given, decoder_positions):
+        """Make the generator, or take the given one, with all that samples from it."""
+        self._generator_is_given = given is not None
+        generator = given
+        if generator is None:
+            tied = self.tie if self.sharing == "full" else "none"
+            generator = make_generator(
+                self.backbone, self.generator_size, tied, self.generator_depth
+            )
         queries = getattr(generator, "position_queries", None)
         if isinstance(generator, (MaskedLM, SpanBoundaryLM)):
             self.generator, self.generator_head = generator.backbone, generator.head
@@ -386,38 +397,36 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         self.generator_queries = queries
         self.decoder_positions = None if queries is None else queries.max_positions
         self.differences = None
-        if sharing != "full":
-            self.differences = disentangled(
-                backbone.embeddings, self.generator.embeddings, tie == "embeddings"
-            )
-        self.sampler = SampleTokens(temperature, seed, name="sampler")
+        if self.sharing != "full":
+            tables = self.backbone.embeddings, self.generator.embeddings
+            self.differences = disentangled(*tables, self.tie == "embeddings")
+        self.sampler = SampleTokens(self.temperature, self.seed, name="sampler")
         self.baseline = None
         if self._variant.adversarial:
             self.baseline = keras.layers.Dense(
                 1,
                 use_bias=False,
                 kernel_initializer="zeros",
-                dtype=backbone.dtype_policy,
+                dtype=self.backbone.dtype_policy,
                 name="baseline",
             )
             self.baseline.build((None, self.generator.hidden_dim))
-        if self._variant.kind == "detect":
-            self.head = ReplacedTokenHead(
-                activation=backbone.activation,
-                initializer=backbone.make_initializer(),
-                norm_epsilon=(
-                    backbone.layer_norm_epsilon if self.add_first_token else None
-                ),
-                dtype=backbone.dtype_policy,
-                name="head",
-            )
-            self.head.build((None, None, backbone.hidden_dim))
-        else:
+
+    def _make_head(self):
+        backbone = self.backbone
+        if self._variant.kind != "detect":
             copies = self._variant.kind == "copy"
             cls = CopyingMaskedLMHead if copies else MaskedLMHead
             self.head = masked_lm_head(backbone, cls, "head")
-        self.built = True
-        self.compile_by_default()
+            return
+        self.head = ReplacedTokenHead(
+            activation=backbone.activation,
+            initializer=backbone.make_initializer(),
+            norm_epsilon=backbone.layer_norm_epsilon if self.add_first_token else None,
+            dtype=backbone.dtype_policy,
+            name="head",
+        )
+        self.head.build((None, None, backbone.hidden_dim))
 
     def _check_generator(self, generator):
         if self.tie != "none":

@@ -11,6 +11,7 @@ from keras_bertfam.layers.data.streams.word_streams import (
     WordStreamRows,
     between_sentence_tokens,
 )
+from keras_bertfam.layers.data.user_inputs import as_strings
 from keras_bertfam.tasks.text_preprocessor import TextPreprocessor
 from keras_bertfam.tokenizers.elmo import ElmoTokenizer
 from keras_bertfam.tokenizers.texts import to_utf8
@@ -78,8 +79,9 @@ class BidirectionalLMPreprocessor(TextPreprocessor):
     def call(
         self, x: Any, y: None = None, sample_weight: None = None, seed: Any = None
     ) -> Any:
+        self.check_unlabelled(y, sample_weight)
         with tf.device("CPU:0"):
-            texts = to_utf8(tf.reshape(tf.convert_to_tensor(x), [-1]))
+            texts = to_utf8(tf.reshape(as_strings(x), [-1]))
             words = between_sentence_tokens(self.tokenizer, texts)
             with self.counted_if_eager():
                 count_cut(words.row_lengths() > self.sequence_length + 1)

@@ -25,6 +25,7 @@ from keras_bertfam.layers.data.rows.batches import checked_buckets, length_bucke
 from keras_bertfam.layers.data.user_inputs import (
     as_strings,
     as_texts,
+    check_equally_many,
     map_given,
     rows_by_size,
 )
@@ -226,6 +227,8 @@ class DualEncoderPreprocessor(PackingPreprocessor):
                 given = finite_numbers(
                     tf.convert_to_tensor(sample_weight), "sample_weight"
                 )
+                if tf.executing_eagerly() and not single:
+                    check_equally_many({"x": texts, "sample_weight": given})
                 weight *= tf.cast(one_each(given, "sample_weight"), tf.float32)
         example = self.example({**rows, "weight": weight}, {})
         if y is not None:

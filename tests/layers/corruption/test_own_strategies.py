@@ -64,3 +64,26 @@ def test_strategies_are_found_by_the_name_that_they_say():
             name = "words"
 
     assert isinstance(get_strategy("words"), WholeWords)
+
+
+class Units(MaskingStrategy):
+    def __init__(self, found=None):
+        self.found = found
+
+    def units(self, token_ids, candidates, starts_word, span_ids):
+        return candidates if self.found is None else (candidates,) * self.found
+
+
+@pytest.mark.parametrize("found", [None, 1, 3])
+def test_units_are_two_tensors(found):
+    with pytest.raises(ValueError, match="`units` of Units must return two tensors"):
+        masker(Units(found))(np.ones((2, 8), "int32"))
+
+
+def test_arguments_are_attributes():
+    class Forgets(MaskingStrategy):
+        def __init__(self, k=1):
+            self._k = k
+
+    with pytest.raises(ValueError, match=r"Forgets must keep each .*\['k'\]"):
+        masker(Forgets())

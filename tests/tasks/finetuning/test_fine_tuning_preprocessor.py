@@ -10,6 +10,7 @@ from keras_bertfam.tasks import TextClassifierPreprocessor, TextRegressorPreproc
 from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
     FineTuningPreprocessor,
 )
+from tests import every_task as every
 from tests import tiny_fine_tuning as tiny
 
 CLS, SEP = 2, 3
@@ -351,3 +352,46 @@ def test_predictions_are_padded_to_their_batch_or_to_a_bucket(buckets, monkeypat
         model.compile(jit_compile=jit_compile)
         model.predict(["the"], verbose=0)
         assert asked[-1] is not jit_compile
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+@pytest.mark.parametrize("task", [*every.FINE_TUNING, "DualEncoder", "TextToText"])
+def test_as_many_examples_as_labels_and_weights(task):
+    """In calls, too; one weight isn't spread over all."""
+    preprocessor = every.preprocessor_of(task, "t5" if task == "TextToText" else "bert")
+    x, y = every.given_to(task)
+    preprocessor(x, y, [0.5] * 3)
+    cases = [(y, [0.5]), (y, [0.5] * 2), *([] if y is None else [(y[:2], None)])]
+    for labels, weights in cases:
+        with pytest.raises(ValueError, match="must (be|have) .*(equally|for each)"):
+            preprocessor(x, labels, weights)
+
+
+@pytest.mark.any_backend
+def test_one_question_is_not_shared():
+    preprocessor = every.preprocessor_of("MultipleChoice", "bert")
+    for name in ("context", "question"):
+        x = {"question": ["which _"] * 3, **every.CHOICES}
+        with pytest.raises(ValueError, match="equally many examples.*x of 1 and 3"):
+            preprocessor({**x, name: x[name][:1]})
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("task", ["TokenClassifier", "DependencyParser"])
+def test_a_sentence_of_bytes(task):
+    preprocessor = every.preprocessor_of(task, "bert", label_names=["a", "b"])
+    x, y = every.given_to(task)
+    tf.nest.map_structure(
+        np.testing.assert_array_equal,
+        preprocessor([word.encode() for word in x[0]], y[0]),
+        preprocessor(x[0], y[0]),
+    )
+
+
+@pytest.mark.any_backend
+def test_a_head_is_a_decimal_number():
+    preprocessor = every.preprocessor_of("DependencyParser", "bert")
+    for head in ("²", "x", b"\xb2"):
+        with pytest.raises(ValueError, match="heads that are numbers.*row 0"):
+            preprocessor([["the", "cat"]], [[(head, 0), ("0", 0)]])

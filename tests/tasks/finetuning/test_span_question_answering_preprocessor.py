@@ -3,6 +3,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam.metrics import squad_scores
+from tests import every_task as every
 from tests.tiny_questions import make_preprocessor, questions
 
 
@@ -180,3 +181,14 @@ def test_config():
     copy = type(preprocessor).from_config(preprocessor.get_config())
     names = ("doc_stride", "question_length", "missing_answers", "sequence_length")
     assert [getattr(copy, name) for name in names] == [3, 6, "skip", 24]
+
+
+@pytest.mark.any_backend
+def test_contexts_that_are_not_utf_8():
+    preprocessor = every.preprocessor_of("SpanQuestionAnswering", "bert")
+    answer = [{"text": "cat", "answer_start": 6}]
+    broken, mended = (
+        preprocessor({"question": ["who?"], "context": [context]}, answer)[1]
+        for context in (b"the \xff cat", "the \ufffd cat")
+    )
+    np.testing.assert_array_equal(broken, mended)

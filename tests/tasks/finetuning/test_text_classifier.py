@@ -150,8 +150,18 @@ def test_class_weights_of_raw_strings():
     np.testing.assert_allclose(weighted, expected, rtol=1e-3)
     named = model.preprocessor.weights_of_classes(["no", "yes"], {"no": 0, "yes": 5})
     assert named == [0.0, 5.0]
-    with pytest.raises(ValueError, match="`class_weight`.*below 2.*'maybe'"):
-        model.fit(texts, labels, class_weight={"maybe": 1.0})
+    batches = tf.data.Dataset.from_tensors((texts, [["no", "yes"][k] for k in labels]))
+    of_names = {"no": 0.0, "yes": 1.0}
+    model.fit(batches, class_weight=of_names, verbose=0)  # in Keras's own way
+    for data in ((texts, labels), (batches,)):
+        for wrong, message in (
+            ({"maybe": 1.0}, "below 2.*'maybe'"),
+            ("balanced", "a dict.*'balanced'"),
+            ([1.0, 2.0], r"a dict.*\[1.0, 2.0\]"),
+            ({"no": "1"}, "finite numbers"),
+        ):
+            with pytest.raises(ValueError, match=f"`class_weight` must .*{message}"):
+                model.fit(*data, class_weight=wrong)
     with pytest.raises(ValueError, match="can't both"):
         model.fit(texts, labels, sample_weight=[1.0] * 16, class_weight={0: 1.0})
 
@@ -223,7 +233,9 @@ def test_round_trips(tmp_path):
     other = TextClassifier.from_preset(preset, label_names=("no", "yes"))
     np.testing.assert_allclose(outputs(other), expected, atol=1e-6)
     assert TextClassifier.from_config(model.get_config()).num_classes == 2
-    new = TextClassifier.from_preset(preset, num_classes=5)
+    for arguments in ({"label_names": ["yes", "no"]}, {"num_classes": 5}):
+        with pytest.warns(UserWarning, match=rf"head .* new.*`{[*arguments][0]}` out"):
+            new = TextClassifier.from_preset(preset, **arguments)
     assert outputs(new).shape == (3, 5) and new.label_names is None
 
 

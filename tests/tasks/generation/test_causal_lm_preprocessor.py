@@ -137,3 +137,10 @@ def test_a_start_token_that_ends_texts_too():
     assert texts.numpy().tolist() == [b"the cat", b""]
     x, *_ = preprocessor(["the cat"])
     assert x["token_ids"].numpy().tolist() == [[END, *ids, END, 0, 0]]
+
+
+def test_answers_that_are_cut_are_told_of():
+    long = "the old dog ran under the big mat"
+    with pytest.warns(UserWarning, match="cut 1 of 2 answers to sequence_length=6"):
+        _, y, _ = make(6)(["the", "the"], ["cat", long])
+    assert y.shape == (2, 6)

@@ -125,6 +125,9 @@ def test_what_is_refused(preprocessor):
         preprocessor(INPUTS, TARGETS[:2])
     with pytest.raises(ValueError, match="`x` must be strings.*3"):
         preprocessor([3], ["a"])
+    pairs = {"encoder_text": INPUTS, "decoder_text": TARGETS, "sample_weights": [0]}
+    with pytest.raises(ValueError, match=r"`x` must have .* only.*'sample_weights'"):
+        preprocessor(pairs)
     with pytest.raises(ValueError, match="`data` must be a `tf.data.Dataset`.*list"):
         preprocessor.dataset(INPUTS)
     with pytest.raises(ValueError, match=r"equally many pairs.*\(30,\), \(2,\)"):

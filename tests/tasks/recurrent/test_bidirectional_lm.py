@@ -135,3 +135,14 @@ def test_errors():
         model.preprocessor.dataset(documents(), 3)
     with pytest.raises(tf.errors.InvalidArgumentError, match="fill at least one batch"):
         next(iter(model.preprocessor.dataset(documents().take(1), 4)))
+
+
+@pytest.mark.any_backend
+def test_what_a_call_is_given():
+    preprocessor = tiny.make_model().preprocessor
+    for name in ("y", "sample_weight"):
+        with pytest.raises(ValueError, match=f"`{name}` must be None"):
+            preprocessor(["the cat"], **{name: [0.0]})
+    for texts in ([1, 2], [["the", "cat"]]):
+        with pytest.raises(ValueError, match="`x` must be strings of rank 0 or 1"):
+            preprocessor(texts)

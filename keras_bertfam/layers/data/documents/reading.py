@@ -122,7 +122,10 @@ def read_documents(
             f"Received: {shard_index}."
         )
     if isinstance(source, tf.data.Dataset):
-        return _checked(source.shard(num_shards, shard_index))
+        source = _checked(source)
+        if num_shards == 1:
+            return source
+        return whole_documents(source).shard(num_shards, shard_index).unbatch()
     if isinstance(source, str) and source.startswith("tfds:"):
         import tensorflow_datasets as tfds
 

@@ -305,6 +305,12 @@ def as_pairs(x: Any, y: Any = None, sample_weight: Any = None) -> dict[str, TFTe
         ValueError: for values that aren't pairs of strings.
     """
     if isinstance(x, dict) and y is None:
+        unknown = {*x} - {"encoder_text", "decoder_text", "sample_weight"}
+        if unknown:
+            raise ValueError(
+                "`x` must have `encoder_text`, `decoder_text` and `sample_weight` "
+                f"only. Received: {sorted(map(str, unknown))}."
+            )
         if sample_weight is None:
             sample_weight = x.get("sample_weight")
         y, x = x.get("decoder_text"), x.get("encoder_text")
