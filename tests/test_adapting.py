@@ -76,6 +76,7 @@ def test_both_runs_have_the_same_shape(preset):
         adapting.runs_of(["domain.txt"], preset, 7, {"batch_sizes": 4})
 
 
+@pytest.mark.slow
 def test_what_is_finished_is_kept(preset, trainer, tmp_path):
     trainer.killed_at = 4  # training from scratch
     assert adapt().exit_code != 0

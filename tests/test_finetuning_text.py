@@ -134,6 +134,7 @@ def test_command(preset, tmp_path):
     assert done.exit_code == 2 and "must be one column" in done.output
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_answers_are_written_greedily_whatever_the_checkpoint_says(preset):
     model = tasks.TextToText.from_preset(preset)

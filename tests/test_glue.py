@@ -82,6 +82,7 @@ def test_folders_are_found(data, tmp_path):
             finetuning.finetune("all-glue", "none", wrong)
 
 
+@pytest.mark.slow
 def test_command(data, tmp_path, monkeypatch):
     from typer.testing import CliRunner
 

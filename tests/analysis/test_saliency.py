@@ -182,6 +182,7 @@ def test_a_word_that_an_example_lacks_is_refused():
         token_saliency(tagger, [["the", "cats"], ["a"]], (1, 1), steps=2)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_picture_of_a_long_text_has_a_limited_size():
     pytest.importorskip("matplotlib")

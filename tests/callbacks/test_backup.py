@@ -206,6 +206,7 @@ def test_a_run_that_goes_on_says_where(tmp_path, capsys):
     assert per_step >= 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_what_fails_while_it_skips_batches_leaves_a_model_that_trains(tmp_path):
     model = tiny.make_model()
@@ -222,6 +223,7 @@ def test_what_fails_while_it_skips_batches_leaves_a_model_that_trains(tmp_path):
     assert fit(2) == 5 + 6
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_sigterm_while_it_validates(tmp_path):
     """With the default backups, at the ends of epochs only."""
@@ -250,6 +252,7 @@ def test_sigterm_while_it_validates(tmp_path):
     assert int(keras.ops.convert_to_numpy(model.optimizer.iterations)) == len(batches)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_rate_that_is_set_at_the_end_of_an_epoch_is_kept(tmp_path):
     rates = []

@@ -31,6 +31,7 @@ def make_theirs(ending):
     return randomize(getattr(transformers, f"BartFor{ending}")(config), 0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ending", "cls"),
     [

@@ -120,6 +120,7 @@ def test_what_a_task_does_unless_told(causal, seq2seq, family, more, tmp_path):
     assert row[row[0] == 7] == 11 and row[-1] in (8, 9)
 
 
+@pytest.mark.slow
 def test_texts_that_a_search_does_not_find_are_empty(causal, tmp_path):
     size, stop = causal.backbone.vocabulary_size, 9
     settings = {"num_beams": 3, "num_return_sequences": 3, "forced_last_token": stop}
@@ -137,6 +138,7 @@ def test_texts_that_a_search_does_not_find_are_empty(causal, tmp_path):
     assert answer["text"].numpy()[0, 1:].tolist() == [b"", b""]
 
 
+@pytest.mark.slow
 def test_texts_are_of_whole_characters(causal, tmp_path):
     tokenizer = causal.preprocessor.tokenizer
     first = int(np.asarray(tokenizer("\u00e9"))[0])  # half of it
@@ -156,6 +158,7 @@ def test_texts_are_of_whole_characters(causal, tmp_path):
     assert text.decode() == model.generate(["a"], 3, settings=settings)[0]
 
 
+@pytest.mark.slow
 def test_settings_are_those_of_the_task_but_for_the_given_ones(causal, tmp_path):
     size = causal.backbone.vocabulary_size
     usual = {"num_beams": 4, "num_beam_groups": 2, "diversity_penalty": 0.5}
@@ -192,6 +195,7 @@ STARTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [
@@ -399,6 +403,7 @@ def test_long_texts_are_cut_at_a_length_of_the_signature(seq2seq, causal, tmp_pa
     assert first == second
 
 
+@pytest.mark.slow
 def test_a_bare_decoder_reads_texts_as_its_task_does(documents, tmp_path):
     tokenizer = train_byte_pair(documents, 300, family="modernbert")
     size = tokenizer.vocabulary_size()

@@ -95,6 +95,7 @@ def test_classifier(tmp_path):
         assert answers["labels"] == [["no", "yes"][k] for k in logits.argmax(1)]
 
 
+@pytest.mark.slow
 def test_a_classifier_of_label_sets_names_all_that_hold(tmp_path):
     keras.utils.set_random_seed(0)
     names = ["red", "big", "old"]

@@ -63,6 +63,7 @@ def test_defaults_head_and_layout(data2vec):
     assert task.head_style == "roberta" and not task.reads_pooler
 
 
+@pytest.mark.slow
 def test_checkpoints_of_transformers(data2vec, tmp_path):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")

@@ -73,6 +73,7 @@ def test_parameter_counts():
     assert expected + width**2 + width + 2 * width + 30527 == 109_518_527
 
 
+@pytest.mark.slow
 def test_states_and_logits_are_those_of_transformers(folder):
     path, theirs = folder
     task = tasks.MaskedLM.from_preset(str(path))

@@ -221,6 +221,7 @@ def test_a_file_without_its_output_table(family, tmp_path):
     assert tasks.MaskedLM.from_preset(folder).backbone.tie_embeddings
 
 
+@pytest.mark.slow
 def test_an_output_table_that_no_head_reads_is_not_trained():
     sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 8}
     backbone = models.NeoBertBackbone(9, **sizes)

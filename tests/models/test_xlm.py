@@ -56,6 +56,7 @@ def rows():
     return ids, languages, np.tile(places.astype("int32"), (3, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("languages", [3, 1])
 def test_states_and_logits_are_those_of_transformers(languages, tmp_path):
     torch = pytest.importorskip("torch")

@@ -141,6 +141,7 @@ def test_the_config_and_the_name():
         Muon(momentum=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["muon", "stable_adamw"])
 def test_a_task_learns_and_goes_on_after_saving(name, tmp_path):
     model = tiny.make_model()

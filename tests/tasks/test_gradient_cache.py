@@ -96,6 +96,7 @@ def test_gradient_in_mixed_precision():
     assert moved > len(expected[1]) // 2
 
 
+@pytest.mark.slow
 def test_what_does_not_go_with_chunks():
     texts, _ = tiny.texts(3)
     for make_task in (make, cross_encoder):

@@ -49,6 +49,7 @@ def test_weights_are_those_of_the_model_without_padding(backbone):
     assert watchers == [None, None]
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_shared_layers_and_relative_positions():
     """ALBERT's one layer is each layer; XLNet's scores are more than the products."""

@@ -120,6 +120,7 @@ def test_what_has_no_importance_is_refused(model):
         head_importance(EncoderDecoderBackbone(9, 1, 2, 8, 8), DATA)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_weights_count_the_same_in_batches_of_any_size(model):
     data = (*DATA, [1.0, 5.0, 0.5])
@@ -145,6 +146,7 @@ def test_losses_of_keras_count_rows():
     np.testing.assert_allclose(once, twice, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_words_count_the_same_in_batches_of_any_size():
     backbone = tiny.make_backbone(initializer_range=0.3)
     preprocessor = TokenClassifierPreprocessor(tiny.make_tokenizer(), 16)

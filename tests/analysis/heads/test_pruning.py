@@ -188,6 +188,7 @@ def test_pruned_task_is_saved_and_trained(tmp_path):
     assert not np.allclose(array(again(x)), expected, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("change", [lambda m: prune_heads(m, {0: [1]}), add_head_gates])
 def test_the_original_stays_as_it_was(change):

@@ -24,6 +24,7 @@ def left(row=ROW, rows=1, seed=0, **settings):
     return [each[1:-1] for each in found]
 
 
+@pytest.mark.slow
 def test_each_word_stays_or_goes_by_itself():
     """The law of words' sets: all of them independent, none of them one at random."""
     rate, rows = 0.6, 20_000

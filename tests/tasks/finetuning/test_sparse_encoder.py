@@ -187,6 +187,7 @@ def test_a_masked_language_model_begins_it(tmp_path):
     np.testing.assert_array_equal(numbers(model.head.bias), numbers(masked.head.bias))
 
 
+@pytest.mark.slow
 def test_prompts_and_similarity():
     model = make(compiled=False, prompts={"query": "the ", "document": "a "})
     queries = model.encode(["cat", "dog"], "query")

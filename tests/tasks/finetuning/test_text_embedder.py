@@ -262,6 +262,7 @@ def test_tuples_share_rows_in_training(family, pooling, monkeypatch):
     assert fewer < tokens or family == "xlnet"
 
 
+@pytest.mark.slow
 def test_a_loss_of_ones_own_sees_the_vectors_of_tuples_that_share_rows():
     model, shapes = make(), []
 

@@ -372,6 +372,7 @@ def test_several_beams_are_a_beam_search(causal):
         drawing.generate([[5]], 6, settings={"num_beams": 2})
 
 
+@pytest.mark.slow
 def test_min_new_tokens_take_the_place_of_min_length(causal):
     usual = {"min_length": 8, "max_length": 10}
     for given, least in ((None, 8), ({"min_new_tokens": 2}, 0), ({"num_beams": 1}, 8)):

@@ -69,6 +69,7 @@ def test_fit_learns_and_reports(make_model, texts):
     assert schedule.total_steps == int(model.optimizer.iterations)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_done_does_nothing(make_model, texts):
     model = make_model()
     model.compile(learning_rate=3e-2)

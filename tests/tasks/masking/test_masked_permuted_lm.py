@@ -112,6 +112,7 @@ def by_hand(theirs, ids, order, masked):
     return theirs.lm_head(query)
 
 
+@pytest.mark.slow
 def test_logits_and_loss_are_those_of_two_streams_by_hand():
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")

@@ -108,6 +108,7 @@ def test_losses_and_what_is_trained(task, marginalization):
     np.testing.assert_allclose(probabilities.sum(-1), 1.0, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("marginalization", ["sequence", "token"])
 def test_metrics_over_all_passages(task, marginalization):
     inputs, y, weights = targets()

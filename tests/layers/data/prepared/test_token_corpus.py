@@ -302,6 +302,7 @@ def test_slices_are_of_one_size(folder, tokenizer):
         make("words", tokenizer).dataset(corpus, 8, drop_remainder=False)
 
 
+@pytest.mark.slow
 def test_each_slice_has_another_stream_for_segment_b(folder, tokenizer):
     both = {"both_directions": True}
     preprocessor = tasks.PermutationLMPreprocessor(tokenizer, 32, next_rate=0.0, **both)
