@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from keras_bertfam.presets import inspection, locks, replacing, untrusted_files
+from keras_bertfam.presets import inspection, locks, replacing
 from keras_bertfam.presets.checkpoints.source import CheckpointError
 from keras_bertfam.types import Path
 
@@ -121,6 +121,8 @@ def preset_aside(path: Path) -> Iterator[str]:
     inspection.check_no_export(path)
     with write_aside(path) as folder:
         yield folder
+    from keras_bertfam.presets import untrusted_files  # it imports Keras
+
     path = os.path.realpath(path)
     if not _being_written.isdisjoint((path, os.path.dirname(path))):
         return

@@ -154,8 +154,14 @@ def test_who_has_no_shared_keys():
     backbone = models.EncoderBackbone(20, **SIZES, num_key_value_heads=GROUPS)
     with pytest.raises(ValueError, match="`pruned_heads` must be left out"):
         prune_heads(backbone, {0: [1]})
-    with pytest.raises(ValueError, match="`num_key_value_heads` can't be an argument"):
+    with pytest.raises(ValueError, match="has no argument 'num_key_value_heads'"):
         models.BartBackbone(20, 1, 4, 16, 8, num_key_value_heads=2)
+
+    class Mine(models.BartBackbone):
+        pass
+
+    with pytest.raises(ValueError, match="`num_key_value_heads` can't be an argument"):
+        Mine(20, 1, 4, 16, 8, num_key_value_heads=2)
     for cls in (SelfAttention, DisentangledSelfAttention):
         with pytest.raises(ValueError, match="`num_key_value_heads` must"):
             cls(4, 4, num_key_value_heads=2 if cls is not SelfAttention else 3)

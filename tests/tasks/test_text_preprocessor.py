@@ -165,7 +165,7 @@ def test_text_to_text():
 
 
 def test_base_errors():
-    with pytest.raises(ValueError, match="`tokenizer` must be .*: object"):
+    with pytest.raises(ValueError, match="`tokenizer` must be .*: <object"):
         PrefixLMPreprocessor(object())
     with pytest.raises(ValueError, match="`tokenizer` must have a mask token.*GPT2"):
         tasks.MaskedLMPreprocessor(letters())

@@ -273,7 +273,7 @@ def test_round_trip(preprocessor, tmp_path):
 def test_errors(preprocessor, documents):
     with pytest.raises(ValueError, match="`sequence_length`.*2"):
         MaskedLMPreprocessor(BertTokenizer(VOCABULARY), sequence_length=2)
-    with pytest.raises(ValueError, match="mask token.*object"):
+    with pytest.raises(ValueError, match="must be a tokenizer layer.*<object"):
         MaskedLMPreprocessor(object())
     tokens = {"<|endoftext|>": 0, "a": 1, "b": 2, "ab": 3}
     without_mask = keras_hub.tokenizers.GPT2Tokenizer(tokens, ["a b"])
