@@ -277,6 +277,7 @@ class MaskTokens(PreprocessingLayer):
             )
         names = (
             "mask_token_id",
+            "pad_token_id",
             "unselectable_token_ids",
             "random_token_ids",
             "unshuffled_token_ids",
@@ -294,10 +295,11 @@ class MaskTokens(PreprocessingLayer):
                     f"`{name}` must be one of {known}. "
                     f"Received: {getattr(self, name)!r}."
                 )
-        if self.starts_word and len(self.starts_word) != self.vocabulary_size:
+        words = self.starts_word
+        if words is not None and len(words) != self.vocabulary_size:
             raise ValueError(
                 f"`starts_word` must have vocabulary_size={self.vocabulary_size} "
-                f"elements. Received: {len(self.starts_word)}."
+                f"elements. Received: {len(words)}."
             )
 
     def call(

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.corruption.replacement import fill_slots
+from keras_bertfam.layers.corruption.replacement import check_ids, fill_slots
 from keras_bertfam.layers.corruption.selection import is_any, select_tokens
 from keras_bertfam.layers.data.base import PreprocessingLayer, as_token_ids
 from keras_bertfam.layers.data.pipeline_warnings import MaskCounter
@@ -264,7 +264,12 @@ class PermuteTokens(PreprocessingLayer):
                 raise ValueError(
                     f"`{name}` must be at least {least}. Received: {value}."
                 )
-        if self.starts_word and len(self.starts_word) != vocabulary_size:
+        check_ids(
+            vocabulary_size,
+            special_token_ids=self.special_token_ids,
+            pad_token_id=pad_token_id,
+        )
+        if self.starts_word is not None and len(self.starts_word) != vocabulary_size:
             raise ValueError(
                 f"`starts_word` must have vocabulary_size={vocabulary_size} "
                 f"elements. Received: {len(self.starts_word)}."

@@ -6,14 +6,20 @@ import keras
 import tensorflow as tf
 
 from keras_bertfam.arguments import checked
+from keras_bertfam.layers.data.labels import class_numbers, finite_numbers, one_each
 from keras_bertfam.layers.data.pairs.sentence_pair_rows import PairedRows
-from keras_bertfam.layers.data.user_inputs import map_given
+from keras_bertfam.layers.data.pairs.sentence_pairs import SENTENCE_CLASSES
+from keras_bertfam.layers.data.user_inputs import (
+    as_label_tensor,
+    as_strings,
+    map_given,
+)
 from keras_bertfam.tasks.masking.masking_preprocessor import (
     MaskingPreprocessor,
     or_published,
 )
-from keras_bertfam.tokenizers.pipeline_ops import tokenize
-from keras_bertfam.tokenizers.texts import to_utf8
+from keras_bertfam.tokenizers.pipeline_ops import tokenize_with_masks
+from keras_bertfam.tokenizers.texts import to_utf8, without_languages
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
@@ -131,22 +137,26 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
         with tf.device("CPU:0"):
             single = False
             if isinstance(x, tuple):
-                first, second = _checked_pair(*x)
+                first, second = _checked_pair(x)
                 single = first.shape.rank == 0
                 texts = (tf.reshape(text, [-1]) for text in (first, second))
-                rows = self._encode_pairs_in_graph(*texts)
+                rows = dict(self._encode_pairs_in_graph(*texts))
+                is_pair = rows.pop("is_pair")
             else:
                 rows = self._encode_texts(x, "max_length", True)
                 rows["segment_ids"] = tf.zeros_like(rows["token_ids"])
-            labels = tf.zeros(tf.shape(rows["token_ids"])[:-1], tf.int32)
-            weights = tf.cast(labels, tf.float32)
+                is_pair = tf.ones(tf.shape(rows["token_ids"])[:-1])
+            labels = tf.zeros(tf.shape(is_pair), tf.int32)
+            weights = tf.zeros_like(is_pair)
             if y is not None:
-                labels = tf.reshape(tf.cast(y, tf.int32), tf.shape(labels))
-                weights = tf.ones_like(weights)
+                count = SENTENCE_CLASSES[self.sentence_objective]
+                y = class_numbers(one_each(as_label_tensor(y)), count)
+                labels = _for_each(y, is_pair, "y")
+                weights = is_pair
             if sample_weight is not None:
-                weights *= tf.reshape(
-                    tf.cast(sample_weight, tf.float32), tf.shape(weights)
-                )
+                given = tf.convert_to_tensor(sample_weight)
+                given = one_each(finite_numbers(given, "sample_weight"))
+                weights *= _for_each(given, is_pair, "sample_weight")
             label = {"sentence_label": labels, "sentence_weight": weights}
             example = self.corrupt({**rows, **label}, seed)
             return map_given(lambda value: value[0], example) if single else example
@@ -164,10 +174,14 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
         )
 
     def _encode_pairs(self, first, second):
-        a = tokenize(self.text_tokenizer, to_utf8(first))
-        b = tokenize(self.text_tokenizer, to_utf8(second))
+        a, b = (
+            tokenize_with_masks(self.text_tokenizer, without_languages(to_utf8(text)))
+            for text in (first, second)
+        )
         rows, _ = self.parts()
-        return rows.lay_out_pairs(a, b)
+        # As in `dataset`, the label of a single segment has the weight 0.
+        is_pair = tf.cast((a.row_lengths() > 0) & (b.row_lengths() > 0), tf.float32)
+        return {**rows.lay_out_pairs(a, b), "is_pair": is_pair}
 
     def get_config(self) -> Config:
         return {
@@ -181,12 +195,23 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
         }
 
 
-def _checked_pair(first, second):
+def _checked_pair(x):
     """Turn two batches of strings, or two strings, into tensors."""
-    first, second = tf.convert_to_tensor(first), tf.convert_to_tensor(second)
-    if first.shape.rank != second.shape.rank or first.shape.rank not in (0, 1):
+    pair = [as_strings(part) for part in x]
+    shapes = [part.shape for part in pair]
+    if len(pair) != 2 or not shapes[0].is_compatible_with(shapes[1]):
         raise ValueError(
-            "A tuple `x` must hold two strings, or two batches of them. "
-            f"Received: shapes {first.shape} and {second.shape}."
+            "A tuple `x` must hold two strings, or two equally large batches of them. "
+            f"Received: shapes {', '.join(map(str, shapes))}."
         )
-    return first, second
+    return pair
+
+
+def _for_each(values, like, name):
+    """Give values for each row the shape of the rows; a `ValueError` for too few."""
+    if not (values.shape.rank == 0 or values.shape.is_compatible_with(like.shape)):
+        raise ValueError(
+            f"`{name}` must have a value for each pair, of the shape {like.shape}. "
+            f"Received: shape={values.shape}."
+        )
+    return tf.reshape(values, tf.shape(like))

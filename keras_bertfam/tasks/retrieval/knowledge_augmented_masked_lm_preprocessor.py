@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy
+from keras_bertfam.layers.data.labels import one_each
 from keras_bertfam.layers.data.pipeline_warnings import count_cut, enough_of
 from keras_bertfam.layers.data.pipelines import (
     PARALLEL,
@@ -154,10 +155,21 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
     ) -> Any:
         if not isinstance(x, dict):
             return super().call(x, y, sample_weight, seed)
+        self.check_unlabelled(y, sample_weight)
+        if {*x} != {"text", "source"}:
+            raise ValueError(
+                "`x` must be texts, or a dict of `text` and `source`. Received: "
+                f"{sorted(map(str, x))}."
+            )
         with tf.device("CPU:0"):
             texts = as_strings(x["text"], name="text")
+            source = one_each(tf.convert_to_tensor(x["source"]), "source")
+            if not texts.shape.is_compatible_with(source.shape):
+                raise ValueError(
+                    f"`source` must have a number for each text, {texts.shape}. "
+                    f"Received: shape={source.shape}."
+                )
             rows = self._encode_texts(texts, "max_length", True)
-            source = tf.reshape(tf.convert_to_tensor(x["source"]), tf.shape(texts))
             return self.corrupt({**rows, "source": source}, seed)
 
     def corrupt(self, rows: dict[str, TFTensor], seed: TFTensor | None = None) -> Any:
@@ -192,6 +204,11 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
         }
         if self.exclude_source and source is None:
             source = tf.fill([tf.shape(x["token_ids"])[0]], -1)
+        if source is not None and not source.dtype.is_integer:
+            raise ValueError(
+                "`source` must be ints, numbers of documents. Received: "
+                f"dtype={source.dtype.name}."
+            )
         own = tf.cast(source, tf.int64) if self.exclude_source else None
         found, titles, texts, _ = self.find_passages(query, own)
         if self.null_passage:

@@ -10,6 +10,8 @@ from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.pairs.questions import (
     as_answers,
+    as_ragged,
+    check_answers,
     make_windows,
     span_targets,
 )
@@ -135,8 +137,9 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
     @as_written
     def from_dataset(self, data: TFDataset) -> TFDataset:
         def with_answers(x, y, *weight):
-            y = y["text"] if isinstance(y, dict) else y
-            return x, tf.reshape(y, [-1]), *weight
+            y = tf.reshape(y["text"] if isinstance(y, dict) else y, [-1])
+            check_answers(y[None])
+            return x, y, *weight
 
         return data.map(with_answers)
 
@@ -269,6 +272,7 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
         return rows, None if y is None else self._targets(y, places), sample_weight
 
     def _targets(self, answers, places):
+        answers = as_ragged(answers)  # they are dense if equally many to each question
         shape = (self.num_passages, self.sequence_length, self.max_answer_length)
         bounds = places["bounds"]
 

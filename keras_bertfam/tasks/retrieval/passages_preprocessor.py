@@ -204,6 +204,11 @@ class PassageSearch:
             int32 array `(rows, count)`, and float32 array `(rows, count, dim)`.
         """
         self.check_count(count, sources is not None)
+        if sources is not None and np.min(sources, initial=-1) < -1:
+            raise ValueError(
+                "`source` must be the number of a document, or -1 for none. Received: "
+                f"{np.min(sources)}."
+            )
         inputs = {name: ops.convert_to_tensor(value) for name, value in query.items()}
         more = 0 if sources is None else self.most_of_a_source
         with self._lock:

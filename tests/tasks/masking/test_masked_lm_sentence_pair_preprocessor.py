@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bertfam.layers import BertTokenizer
+from keras_bertfam.layers import BertTokenizer, mark_languages
 from keras_bertfam.tasks import MaskedLMSentencePairPreprocessor
 
 WORDS = [f"w{i}" for i in range(40)]
@@ -141,5 +141,50 @@ def test_configuration_and_errors(documents):
         preprocessor.dataset(documents, 2, tokens_per_batch=64)
     with pytest.raises(ValueError, match="`break_lines` must be given to `pack`"):
         preprocessor.dataset(preprocessor.pack(documents), break_lines=False)
-    with pytest.raises(ValueError, match="two strings, or two batches of"):
+    with pytest.raises(ValueError, match="two strings, or two equally large"):
         preprocessor((["a"], "b"), None)
+
+
+@pytest.mark.slow
+def test_pairs_are_read_as_texts_are():
+    """Masks in texts, and languages, which a masked language model reads otherwise."""
+    preprocessor = make(**UNMASKED)
+
+    def first(x):
+        return preprocessor(x, None)[0]["token_ids"].numpy()[0].tolist()
+
+    assert first((["w0 [MASK] w1"], ["w3"]))[:7] == [2, 5, 4, 6, 3, 8, 3]
+    assert first(["w0 [MASK] w1"])[:5] == [2, 5, 4, 6, 3]
+    marked = mark_languages({"en": "w0 w1", "is": "w2"}).numpy()
+    assert first(([marked], ["w3"]))[:7] == [2, 5, 6, 7, 3, 8, 3]
+
+
+@pytest.mark.slow
+def test_a_row_of_one_segment_has_no_label():
+    pairs = (["w1 w2", "", "w1"], ["", "", "w3"])
+    _, y, w = make()(pairs, [1, 0, 1])
+    assert y["sentence"].numpy().tolist() == [1, 0, 1]
+    assert w["sentence"].numpy().tolist() == [0.0, 0.0, 1.0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("x", "y", "weight", "message"),
+    [
+        ((["w1 w2"], ["w3", "w4", "w5"]), None, None, "two equally large batches"),
+        (("w1", "w2", "w3"), None, None, "A tuple `x` must hold two strings"),
+        (("w1",), None, None, "A tuple `x` must hold two strings"),
+        ((["w1"], ["w2"]), [2], None, r"in \[0, num_classes=2\).*2"),
+        ((["w1"], ["w2"]), [-1], None, r"in \[0, num_classes=2\).*-1"),
+        ((["w1"], ["w2"]), [0.9], None, "`y` must be integers"),
+        ((["w1"], ["w2"]), ["a"], None, "`y` may be strings only with"),
+        ((["w1"], ["w2"]), [0, 1], None, "`y` must have a value for each pair"),
+        ((["w1"], ["w2"]), [1], [float("nan")], "`sample_weight` .*finite"),
+        ((["w1"], ["w2"]), [1], [1.0, 1.0], "`sample_weight` must have a value"),
+    ],
+)
+def test_calls_that_make_no_sense(x, y, weight, message):
+    with pytest.raises(ValueError, match=message):
+        make()(x, y, weight)
+    structural = make(sentence_objective="structural")
+    assert structural((["w1"], ["w2"]), [2])[1]["sentence"].numpy() == 2

@@ -116,6 +116,12 @@ def test_batches_and_their_order(preprocessor):
 @pytest.mark.slow
 def test_what_is_refused(preprocessor):
     texts = tf.data.Dataset.from_tensor_slices(TEXTS)
+
+    def of(source):
+        return {"text": ["⟦the⟧ cat"], "source": source}
+
+    with pytest.raises(Exception, match="`source` must be the number of .*: -7"):
+        preprocessor(of([-7]))
     bare = tasks.KnowledgeAugmentedMaskedLMPreprocessor(word_piece())
     for call, message in (
         (lambda: bare(["a cat"]), "`search` must be set to a `PassageSearch`"),
@@ -125,6 +131,11 @@ def test_what_is_refused(preprocessor):
         (lambda: make(sequence_ids=True), "`sequence_ids` must be left out"),
         (lambda: make(languages=["en"]), "`languages` must be left out"),
         (lambda: make(passage_length=1), "`passage_length` must be at least 2"),
+        (lambda: preprocessor({"text": ["a cat"]}), r"`text` and `source`.*\['text'\]"),
+        (lambda: preprocessor(of([1, 2])), r"`source` must have a number for each"),
+        (lambda: preprocessor(of([0.9])), "`source` must be ints.*float32"),
+        (lambda: preprocessor(of([1]), [1]), "`y` must be None"),
+        (lambda: preprocessor(of([1]), None, [2.0]), "`sample_weight` must be None"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

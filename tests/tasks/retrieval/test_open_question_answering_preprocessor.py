@@ -140,3 +140,37 @@ def test_what_is_refused(search):
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+EQUALLY_MANY = {
+    "matrix": [["cat", "the"], ["the", "big"], ["dog", "a"]],
+    "column": [["cat"], ["big"], ["dog"]],
+    "vector": ["cat", "big", "dog"],
+    "squad": {"text": [["cat", "the"], ["the", "big"], ["dog", "a"]]},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", EQUALLY_MANY)
+def test_datasets_with_equally_many_answers(form, search):
+    answers = EQUALLY_MANY[form]
+    data = tf.data.Dataset.from_tensor_slices((QUESTIONS, answers))
+    found = [b[1] for b in make(search).dataset(data, 2, training=False)]
+    lists = answers["text"] if form == "squad" else answers
+    _, expected = make(search)(QUESTIONS, lists)
+    np.testing.assert_array_equal(np.concatenate(found), expected)
+
+
+@pytest.mark.slow
+def test_questions_without_an_answer(search):
+    preprocessor = make(search)
+    for answers in (
+        ["cat", "", "dog"],
+        tf.ragged.constant([["cat"], [], ["dog"]], dtype=tf.string),
+        tf.constant([["cat", ""], ["the", "a"], ["dog", "a"]]),
+    ):
+        with pytest.raises(ValueError, match="`y` must have the answers to each"):
+            preprocessor(QUESTIONS, answers)
+        data = tf.data.Dataset.from_tensor_slices((QUESTIONS, answers))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="`y` must have the a"):
+            [*preprocessor.dataset(data, 2, training=False)]

@@ -306,7 +306,9 @@ def as_answers(y: Any, count: int) -> TFRagged:
         ValueError: for anything else, or a question without an answer.
     """
     if tf.is_tensor(y):
-        return _as_ragged(y)
+        y = as_ragged(y)
+        check_answers(y)
+        return y
     if isinstance(y, (str, Mapping)):
         y = [y]
     if not hasattr(y, "__len__") or len(y) != count:
@@ -316,7 +318,24 @@ def as_answers(y: Any, count: int) -> TFRagged:
     return tf.ragged.constant([_answers(v, k) for k, v in enumerate(y)], tf.string)
 
 
-def _as_ragged(y):
+def check_answers(y: TFTensor) -> None:
+    """Refuse questions without an answer, and empty answers. Works in a graph.
+
+    Args:
+        y: string tensor `(batch, None)`.
+    """
+    texts = y.flat_values if isinstance(y, tf.RaggedTensor) else y
+    some = tf.ones_like(texts, tf.int32)
+    some = tf.reduce_sum(y.with_values(some) if texts is not y else some, 1)
+    right = tf.reduce_all(tf.strings.strip(texts) != "") & tf.reduce_all(some > 0)
+    said = "`y` must have the answers to each question, none of them empty. Received: "
+    if not tf.executing_eagerly():
+        tf.debugging.Assert(right, [said, texts])
+    elif not right:
+        raise ValueError(f"{said}{y}.")
+
+
+def as_ragged(y: TFTensor) -> TFRagged:
     """Convert answers, one or several to a row, to a ragged tensor `(batch, None)`."""
     if isinstance(y, tf.RaggedTensor):
         return y

@@ -77,11 +77,7 @@ class TranslationRows(PackedRows):
         if is_prepared(documents) or packing != TRANSLATIONS:
             return super().prepare(documents, options)
         if self._pair_budget() < 2:
-            raise ValueError(
-                f"`sequence_length` must be at least "
-                f"{self.sequence_length - self._pair_budget() + 2} for a text beside "
-                f"its translation. Received: {self.sequence_length}."
-            )
+            raise ValueError(self._too_short())
         texts = whole_texts(documents, options.break_lines, packing)
         return texts.map(self._parallel, **PARALLEL).apply(self._pack())
 
@@ -93,6 +89,13 @@ class TranslationRows(PackedRows):
                 "corpus."
             )
         return super().token_rows(options)
+
+    def _too_short(self):
+        return (
+            f"`sequence_length` must be at least "
+            f"{self.sequence_length - self._pair_budget() + 2} for a text beside its "
+            f"translation. Received: {self.sequence_length}."
+        )
 
     def _pair_budget(self):
         """Count the tokens of a text and its translation beside the special ones."""
@@ -138,6 +141,8 @@ class TranslationRows(PackedRows):
         tokens, language, document = self._texts_of(documents, tokenize)
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
         first, second = _of_pairs(document)
+        if self._pair_budget() < 2:
+            tf.debugging.Assert(tf.equal(tf.size(first), 0), [self._too_short()])
         a, b = (tf.gather(lengths, place) for place in (first, second))
         count_cut(lengths > self._budget())
         lengths = tf.minimum(lengths, self._budget())

@@ -175,3 +175,13 @@ def test_prompts_without_languages_are_paragraphs():
 def test_errors(kwargs, packing, message):
     with pytest.raises(ValueError, match=message):
         make(**kwargs).dataset(dataset(pair([0], [1])), 1, packing=packing)
+
+
+def test_rows_too_short_for_a_translation():
+    short = make(4, languages=["a", "b"])
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="`sequence_length` must be at least 5"
+    ):
+        short([pair([0], [1])])
+    alone = mark_languages({"a": text(0)}).numpy()
+    assert short([alone])[0]["token_ids"].numpy().shape == (1, 4)
