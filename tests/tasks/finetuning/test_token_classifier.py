@@ -241,11 +241,11 @@ def test_weights_of_sentences_and_of_words():
     _, _, second = preprocessor(SENTENCES, LABELS, [1.0] * len(SENTENCES))
     np.testing.assert_array_equal(first, second)
     longest = max(map(len, SENTENCES))
-    for shape in ((len(SENTENCES), longest + 1), (len(SENTENCES) + 1, longest)):
-        with pytest.raises(
-            tf.errors.InvalidArgumentError, match="`sample_weight` must"
-        ):
-            preprocessor(SENTENCES, LABELS, np.ones(shape, "float32"))
+    count = len(SENTENCES)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`sample_weight` must"):
+        preprocessor(SENTENCES, LABELS, np.ones((count, longest + 1), "float32"))
+    with pytest.raises(ValueError, match="equally many.*sample_weight of 4"):
+        preprocessor(SENTENCES, LABELS, np.ones((count + 1, longest), "float32"))
 
 
 @pytest.mark.slow
