@@ -277,7 +277,6 @@ class MaskTokens(PreprocessingLayer):
             )
         names = (
             "mask_token_id",
-            "pad_token_id",
             "unselectable_token_ids",
             "random_token_ids",
             "unshuffled_token_ids",

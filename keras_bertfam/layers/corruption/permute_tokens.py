@@ -264,11 +264,7 @@ class PermuteTokens(PreprocessingLayer):
                 raise ValueError(
                     f"`{name}` must be at least {least}. Received: {value}."
                 )
-        check_ids(
-            vocabulary_size,
-            special_token_ids=self.special_token_ids,
-            pad_token_id=pad_token_id,
-        )
+        check_ids(vocabulary_size, special_token_ids=self.special_token_ids)
         if self.starts_word is not None and len(self.starts_word) != vocabulary_size:
             raise ValueError(
                 f"`starts_word` must have vocabulary_size={vocabulary_size} "
