@@ -365,7 +365,8 @@ class TokenBackbone(
             return cls._from_checked_folder(folder, load_weights, **kwargs)
         except CheckpointError as error:
             given = {name: value for name, value in kwargs.items() if name != "dtype"}
-            if not given:
+            # Files that can't be read are at fault whatever was given.
+            if not given or type(error.__cause__) is not ValueError:
                 raise
             named = ", ".join(f"{name}={value!r}" for name, value in given.items())
             raise ValueError(

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_bertfam import models, tasks
 from keras_bertfam.layers.blocks.dropout import Dropout
+from keras_bertfam.presets import CheckpointError
 from tests import tiny_fine_tuning as tiny
 
 RATES = {"dropout": 0.3, "attention_dropout": 0.6}
@@ -110,5 +111,9 @@ def test_arguments_that_do_not_fit_are_no_fault_of_the_files(tmp_path):
     with pytest.raises(ValueError, match="has no argument 'num_labels'") as got:
         tasks.TextClassifier.from_preset(str(tmp_path), num_labels=2)
     assert got.type is ValueError
+    weights = tmp_path / "model.weights.h5"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(CheckpointError, match="truncated or damaged"):
+        load(dropout=0.3)
     with pytest.raises(ValueError, match="no argument 'vocab_size', 'hidden_size'"):
         models.BertBackbone(vocab_size=100, hidden_size=16)
