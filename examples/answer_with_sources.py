@@ -21,10 +21,31 @@ def read_passages(files):
     """Paragraphs, each once, and the file that it is from."""
     passages = {}
     for path in sorted(glob.glob(files, recursive=True)):
-        for paragraph in pathlib.Path(path).read_text(encoding="utf-8").split("\n\n"):
+        text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+        for paragraph in text.split("\n\n"):
             if paragraph.strip():
                 passages.setdefault(" ".join(paragraph.split()), path)
+    if not passages:
+        raise typer.BadParameter(f"{files} must name files that have a paragraph.")
     return passages
+
+
+def read_pairs(path):
+    """Questions and their answers, from lines with a tab."""
+    pairs = []
+    with open(path, encoding="utf-8-sig") as file:
+        for number, line in enumerate(file, 1):
+            pair = line.strip().split("\t")
+            if len(pair) == 2:
+                pairs.append(pair)
+            elif line.strip():
+                raise typer.BadParameter(
+                    f"{path}, line {number}: expected a question, a tab and an answer. "
+                    f"Received: {line.strip()!r}."
+                )
+    if not pairs:
+        raise typer.BadParameter(f"{path} must have a question and its answer.")
+    return [list(side) for side in zip(*pairs, strict=True)]
 
 
 def make_model(retriever, index, generator=None, length=128, passages=5):
@@ -58,14 +79,13 @@ def main(
     learning_rate: float = 1e-3,
 ):
     """Train on pairs, answer questions, and print the passages behind each answer."""
+    asked, answers = read_pairs(pairs)
     files_of = read_passages(files)
     retriever = keras_bertfam.tasks.DualEncoder.from_preset(preset)
     index = keras_bertfam.retrieval.Index.build(files_of, retriever)
     model = make_model(retriever, index, generator, length)
     model.compile(keras_bertfam.optimizers.AdamW(learning_rate, clipnorm=1.0))
-    lines = pairs.read_text(encoding="utf-8").splitlines()
-    asked, answers = zip(*(line.split("\t") for line in lines), strict=True)
-    data = model.preprocessor.dataset((list(asked), list(answers)), batch_size)
+    data = model.preprocessor.dataset((asked, answers), batch_size)
     model.fit(data, epochs=epochs, verbose=2)
     texts, sources = model.generate(questions, max_length=32, return_sources=True)
     for question, text, found in zip(questions, texts, sources, strict=True):

@@ -2,8 +2,9 @@
 
     python pretrain_elmo.py 'corpus/*.txt' --output my_elmo
 
-The files have blank lines between documents. Started again after a kill, it goes on
-where it was. `my_elmo` is then what a tagger takes, see `FeatureBackbone`:
+The files have blank lines between documents. Started again after a kill, with the
+same files, it goes on where it was. `my_elmo` is then what a tagger takes, see
+`FeatureBackbone`:
 
     elmo = keras_bertfam.models.Backbone.from_preset("my_elmo")
     features = keras_bertfam.models.FeatureBackbone(elmo, lstm_dim=256)
@@ -11,6 +12,8 @@ where it was. `my_elmo` is then what a tagger takes, see `FeatureBackbone`:
 
 Set KERAS_BACKEND to choose the backend.
 """
+
+import shutil
 
 import typer
 
@@ -52,10 +55,13 @@ def main(
         num_sampled=num_sampled if num_sampled < size else None,
     )
     model.compile(learning_rate=learning_rate)
-    backup = callbacks.BackupAndResume(f"{output}-backup", save_freq=500)
+    backup = callbacks.BackupAndResume(
+        f"{output}-backup", save_freq=500, delete_checkpoint=False
+    )
     batches = preprocessor.dataset(documents, batch_size)
     model.fit(batches, epochs=epochs, callbacks=[backup])
     model.save_to_preset(output)
+    shutil.rmtree(backup.backup_dir)
     return model
 
 

@@ -9,10 +9,12 @@ what that finds; WNUT-17's six types by one that is trained by
     python -m keras_bertfam finetune --task wnut17 --preset my_bert --output my_tagger
 
 Text that is marked already, ⟪phrases⟫ and ⟦entities⟧, needs neither.
-Started again after a kill, it goes on. Set KERAS_BACKEND to choose the backend.
+Started again after a kill, with the same files, it goes on; a stage whose preset is
+there isn't trained again. Set KERAS_BACKEND to choose the backend.
 """
 
 import os
+import shutil
 
 import tensorflow as tf
 import typer
@@ -51,16 +53,19 @@ def main(
     for stage in ("basic", "phrase", "entity"):
         place = f"{output}-{stage}"
         if os.path.isdir(place):
+            print(f"{place} is there, and isn't trained again: delete it to do so.")
             model = tasks.MaskedLM.from_preset(place)
+            tokenizer = model.preprocessor.tokenizer
             continue
         model.preprocessor = tasks.MaskedLMPreprocessor(
             tokenizer, sequence_length, strategy=layers.KnowledgeMasking(stage)
         )
         model.compile(learning_rate=learning_rate)
-        backup = [callbacks.BackupAndResume(f"{place}-backup")]
+        backup = callbacks.BackupAndResume(f"{place}-backup", delete_checkpoint=False)
         batches = model.preprocessor.dataset(documents, batch_size)
-        model.fit(batches, epochs=epochs, callbacks=backup)
+        model.fit(batches, epochs=epochs, callbacks=[backup])
         model.save_to_preset(place)
+        shutil.rmtree(backup.backup_dir)
     return model
 
 

@@ -2,12 +2,13 @@
 
     python pretrain_transformer_xl.py 'corpus/*.txt' --held-out held_out.txt
 
-The files have blank lines between documents. Started again after a kill, it goes on
-where it was. The perplexity of the held-out text is with memories of other lengths than
-in training. Set KERAS_BACKEND to choose the backend.
+The files have blank lines between documents. Started again after a kill, with the
+same files, it goes on where it was. The perplexity of the held-out text is with
+memories of other lengths than in training. Set KERAS_BACKEND to choose the backend.
 """
 
 import pathlib
+import shutil
 
 import typer
 
@@ -41,10 +42,13 @@ def main(
     model = tasks.RecurrentLM(
         backbone, preprocessor, memory_length=memory_length, batch_size=batch_size
     )
-    backup = callbacks.BackupAndResume(f"{output}-backup", save_freq=500)
+    backup = callbacks.BackupAndResume(
+        f"{output}-backup", save_freq=500, delete_checkpoint=False
+    )
     batches = preprocessor.dataset(documents, batch_size)
     model.fit(batches, epochs=epochs, callbacks=[backup])
     model.save_to_preset(output)
+    shutil.rmtree(backup.backup_dir)
     if held_out:
         text = pathlib.Path(held_out).read_text("utf-8")
         for length in (0, memory_length, 4 * memory_length):

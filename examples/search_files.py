@@ -69,6 +69,10 @@ def search(
         for paragraph in text.split("\n\n"):
             if len(paragraph.split()) >= min_words:  # not headings
                 sources.setdefault(" ".join(paragraph.split()), path)
+    if not sources:
+        raise typer.BadParameter(
+            f"{files} must name files that have a paragraph of {min_words} words."
+        )
     index = up_to_date(encoder, sources, folder, export)
     results, k = [], min(k, len(index))
     for question, found in zip(questions, index.find(questions, k), strict=True):

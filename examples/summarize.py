@@ -72,7 +72,7 @@ def make_model(texts, vocabulary_size, layers, width):
     backbone = keras_bertfam.models.T5Backbone(
         tokenizer.vocabulary_size(),
         num_layers=layers,
-        num_heads=width // 64,
+        num_heads=max(1, width // 64),
         hidden_dim=width,
         intermediate_dim=4 * width,
     )

@@ -8,7 +8,6 @@ new weights, such as what `pretrain_t5.py` wrote. BLEU and chrF are of the extra
 `evaluation`. Set KERAS_BACKEND to choose the backend.
 """
 
-import pathlib
 from typing import Annotated
 
 import keras
@@ -19,11 +18,16 @@ import keras_bertfam
 
 def read_pairs(source, target, limit=None):
     """Lists of as many lines of two files."""
-    sides = [
-        pathlib.Path(path).read_text("utf-8").splitlines() for path in (source, target)
-    ]
-    if len(sides[0]) != len(sides[1]):
-        raise typer.BadParameter(f"{source} and {target} have not as many lines.")
+    sides = []
+    for path in (source, target):
+        with open(path, encoding="utf-8-sig") as file:
+            # `splitlines` would cut at other characters, too.
+            sides.append([line.rstrip("\n") for line in file])
+    if not sides[0] or len(sides[0]) != len(sides[1]):
+        raise typer.BadParameter(
+            f"{source} and {target} must have as many lines, one or more. Received: "
+            f"{len(sides[0])} and {len(sides[1])}."
+        )
     return [side[:limit] for side in sides]
 
 
@@ -36,7 +40,7 @@ def make_model(source, target, vocabulary_size, length, layers, width):
     backbone = keras_bertfam.models.T5Backbone(
         tokenizer.vocabulary_size(),
         num_layers=layers,
-        num_heads=width // 64,
+        num_heads=max(1, width // 64),
         hidden_dim=width,
         intermediate_dim=4 * width,
     )

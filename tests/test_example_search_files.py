@@ -9,6 +9,7 @@ import urllib.parse
 import urllib.request
 
 import pytest
+import typer
 
 from keras_bertfam.tasks import TextEmbedder, TextEmbedderPreprocessor
 from tests import tiny_fine_tuning as tiny
@@ -53,6 +54,14 @@ def test_passages_with_their_files(tmp_path, capsys):
     module.main(preset, files, ["a dog ran"], index=folder, k=1)
     told, _, found = capsys.readouterr().out.splitlines()[-3:]
     assert told == "1 paragraphs are new, 1 are gone." and "a.txt: a dog ran" in found
+
+
+@pytest.mark.any_backend
+def test_without_passages(tmp_path):
+    (tmp_path / "a.txt").write_text("heading")
+    for files in ("*.txt", "*.md"):
+        with pytest.raises(typer.BadParameter, match="must name files that have a par"):
+            example().search(None, str(tmp_path / files), ["what"])
 
 
 def get(port, **query):

@@ -699,8 +699,8 @@ def test_a_killed_run_is_resumed_only_when_asked_to(text_file, tmp_path, monkeyp
     assert sorted(os.listdir(tmp_path / "preset-backup")) == [
         ".unfinished",
         "backup.npz",
+        "files.json",
         "run.yaml",
-        "text.json",
         "tokenizer",
     ]
     with pytest.raises(ValueError, match="`resume` must be given"):
@@ -709,9 +709,10 @@ def test_a_killed_run_is_resumed_only_when_asked_to(text_file, tmp_path, monkeyp
         pretraining.pretrain(run.changed(epochs=3, resume=True))
     again = run.changed(resume=True, precision="auto")
     before = pathlib.Path(text_file).read_text("utf-8")
-    pathlib.Path(text_file).write_text(f"{before}\n\nmore", "utf-8")
-    with pytest.raises(ValueError, match=rf"`files` must be as .*{text_file}.* bytes"):
-        pretraining.pretrain(again)
+    for other in (f"{before}\n\nmore", before.replace("a", "b", 1)):
+        pathlib.Path(text_file).write_text(other, "utf-8")
+        with pytest.raises(ValueError, match=rf"`files` and .*{text_file}.* bytes"):
+            pretraining.pretrain(again)
     pathlib.Path(text_file).write_text(before, "utf-8")
     lines = []
     with monkeypatch.context() as context:  # its tokenizer is kept

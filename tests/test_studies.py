@@ -79,6 +79,8 @@ def nq(tmp_path):
         (["--set", "step=3"], "expected no other keys than"),
         (["--set", "limit=0"], "`limit` must be positive"),
         (["--set", "limit=many"], "`limit` must be of type int"),
+        (["--set", "precision=int8"], "`precision` must be one of"),
+        (["--set", "normalization=row"], "`normalization` must be one of"),
     ],
 )
 def test_what_is_asked_wrongly(arguments, message, squad, tmp_path):

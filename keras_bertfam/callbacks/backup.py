@@ -21,6 +21,7 @@ from keras_bertfam import distribution
 from keras_bertfam.arguments import checked
 from keras_bertfam.callbacks.skipped_batches import LOOP_READS_FIRST, SkippedBatches
 from keras_bertfam.callbacks.stream_position import SetStreamPosition
+from keras_bertfam.corpora.manifest import tokenizer_digest
 from keras_bertfam.parsing import parse_json
 from keras_bertfam.types import Path
 
@@ -72,8 +73,8 @@ class BackupAndResume(SetStreamPosition):
 
     Raises:
         ValueError: if `save_freq` or `minutes` is invalid; at the start of training, if
-            the backup can't be read or belongs to another model, or if the data
-            couldn't be resumed.
+            the backup can't be read or belongs to another model or vocabulary, or if
+            the data couldn't be resumed.
 
     Example:
 
@@ -123,6 +124,7 @@ class BackupAndResume(SetStreamPosition):
         self.release()  # what a `fit()` that failed has left
         super().on_train_begin(logs)
         self._check_data()
+        self._tokenizer = _digest_of_tokenizer(self.model)
         with distribution.scope_of(self.model):
             self._resume = self._restore() if os.path.exists(self._path) else None
         if self._resume:
@@ -298,6 +300,7 @@ class BackupAndResume(SetStreamPosition):
             # Data that reads its position also changes it when an epoch begins.
             "positioned": position is not None and position.epoch > self._set_pass,
             "logs": {name: float(value) for name, value in (logs or {}).items()},
+            "tokenizer": self._tokenizer,
         }
         # Every worker reads them: metrics are summed over the workers when they are
         # read.
@@ -347,6 +350,13 @@ class BackupAndResume(SetStreamPosition):
                 f"Expected for {differ[0]!r} the shape {expected.get(differ[0])}. "
                 f"Received: {received.get(differ[0])}. Delete it to start anew."
             )
+        if state.get("tokenizer", self._tokenizer) != self._tokenizer:
+            raise ValueError(
+                f"The backup {self._path!r} is of another tokenizer: the ids of its "
+                "run mean other tokens. Give the tokenizer of that run; one that is "
+                "learned from text needs the same text. Or delete the backup to start "
+                "anew."
+            )
         for name, variable in variables.items():
             _assign(variable, arrays[name])
         self._saved = state["epoch"], state["batch"]
@@ -371,6 +381,11 @@ def released(callbacks: Iterable[keras.callbacks.Callback]) -> Iterator[None]:
         for callback in callbacks:
             if isinstance(callback, BackupAndResume):
                 callback.release()
+
+
+def _digest_of_tokenizer(model):
+    tokenizer = getattr(getattr(model, "preprocessor", None), "tokenizer", None)
+    return tokenizer_digest(tokenizer) if hasattr(tokenizer, "save_assets") else None
 
 
 def _array(variable):

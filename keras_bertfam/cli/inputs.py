@@ -35,12 +35,14 @@ from keras_bertfam.presets.working_folders import check_working_folder
 from keras_bertfam.tasks.generation.settings import SAMPLERS
 from keras_bertfam.text_files.sources import Reading, find_files
 from keras_bertfam.types import Config
+from keras_bertfam.whole_files import file_digest
 
 _DATASETS = ("tfds:", "hf:")
 # What is written beside a preset, see `beside`.
 GENERATOR, CHECKPOINTS = "generator", "checkpoints"
-# Of an unfinished run: the sizes of its files.
-TEXT_FILE = "text.json"
+# Of an unfinished run: what was in its files.
+CONTENTS = "files.json"
+_LONG = 2**28  # bytes of a file that takes long to read
 
 
 def check_files(name: str, files: Sequence[str]) -> None:
@@ -168,27 +170,35 @@ def check_run(run: PretrainingRun) -> None:
 
 def _check_unchanged(run, backup):
     """Refuse to go on with other text than that of the killed run."""
-    path = os.path.join(backup, TEXT_FILE)
+    path = os.path.join(backup, CONTENTS)
     if not os.path.exists(path):  # of an earlier version
         return
-    before, now = parsing.read_json(path), sizes_of_files(run)
+    before, now = parsing.read_json(path), contents_of_files(run)
     for name in sorted({*before, *now}):
         if before.get(name) != now.get(name):
-            sizes = [f"{each.get(name, 'no')} bytes" for each in (before, now)]
+            (old, _), (new, _) = (each.get(name, ("no", 0)) for each in (before, now))
             raise ValueError(
-                f"`files` must be as they were in the killed run whose state is in "
-                f"{backup}: {name!r} had {sizes[0]}. Received: {sizes[1]}."
+                "`files` and `validation` must be as they were in the killed run whose "
+                f"state is in {backup}: {name!r} had {old} bytes. Received: {new} "
+                f"bytes{', which differ' if old == new else ''}."
             )
 
 
-def sizes_of_files(run: PretrainingRun) -> dict[str, int]:
-    """Give the bytes of each file that a run trains on, by path."""
-    paths = [path for path in run.paths() if not path.startswith(_DATASETS)]
+def contents_of_files(run: PretrainingRun) -> dict[str, list[Any]]:
+    """Give the bytes of each file that a run reads, and a digest, by path.
+
+    Files above 256 MiB have no digest, as reading them would take long.
+    """
+    paths = [*run.paths(), *run.validation_paths()]
+    paths = [path for path in paths if not path.startswith(_DATASETS)]
     paths = [
         os.path.join(glob.escape(p), "*") if os.path.isdir(p) else p for p in paths
     ]
     found = find_files(paths, "files") if paths else []
-    return {source.name: source.bytes for source in found}
+    return {
+        each.name: [each.bytes, file_digest(each.name) if each.bytes < _LONG else None]
+        for each in found
+    }
 
 
 def killed_run(run: PretrainingRun) -> PretrainingRun:

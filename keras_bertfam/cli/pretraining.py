@@ -20,15 +20,15 @@ from keras_bertfam.cli.building import (
 from keras_bertfam.cli.clusters import cluster
 from keras_bertfam.cli.inputs import (
     CHECKPOINTS,
+    CONTENTS,
     GENERATOR,
-    TEXT_FILE,
     backup_folder,
     beside,
     check_run,
+    contents_of_files,
     has_backup,
     kept_tokenizer,
     killed_run,
-    sizes_of_files,
 )
 from keras_bertfam.cli.precision import device_and_bfloat16
 from keras_bertfam.cli.runs import (
@@ -311,12 +311,13 @@ def train(run: PretrainingRun, model: Model, documents: Documents) -> Model:
 
 
 def _keep_text(run, tokenizer, backup):
-    """Keep what a resumed run checks: the tokenizer, and the sizes of the files."""
+    """Keep what a resumed run checks: the tokenizer, and what is in the files."""
     before = kept_tokenizer(run)
     if before is None:
         # Whatever a run without a backup has left is written over.
         tokenizer.save_to_preset(os.path.join(backup, "tokenizer"))
-        write_text(os.path.join(backup, TEXT_FILE), json.dumps(sizes_of_files(run)))
+        contents = contents_of_files(run)
+        write_text(os.path.join(backup, CONTENTS), json.dumps(contents))
     elif load_tokenizer(before).get_vocabulary() != tokenizer.get_vocabulary():
         given = run.preset or run.teacher or run.tokenizer
         raise ValueError(

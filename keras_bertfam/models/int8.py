@@ -115,7 +115,8 @@ def rows_of(model: Model, texts: Any, specs: Mapping[str, Any]) -> Rows:
             batch has.
     """
     size = next(iter(specs.values())).shape[0] or _BATCH
-    if isinstance(texts, Mapping):
+    given_rows = isinstance(texts, Mapping) and not texts.keys().isdisjoint(specs)
+    if given_rows:
         arrays = {name: np.asarray(x) for name, x in texts.items()}
         count = max(map(len, arrays.values()), default=0)
         starts = range(0, count, size)
@@ -134,7 +135,7 @@ def rows_of(model: Model, texts: Any, specs: Mapping[str, Any]) -> Rows:
             )
         batches, _ = preprocessor.inputs(texts, size)
     rows = [{name: np.asarray(x) for name, x in batch.items()} for batch in batches]
-    if "language_ids" in specs and not isinstance(texts, Mapping):
+    if "language_ids" in specs and not given_rows:
         # Preprocessors of tasks that are fine-tuned know no languages.
         rows = [
             {"language_ids": np.full_like(batch["token_ids"], -1), **batch}

@@ -1,4 +1,4 @@
-"""Checks of exports: their runtimes open them and answer a row."""
+"""Checks of exports: their runtimes open them and answer a small batch."""
 
 import os
 import shutil
@@ -13,12 +13,13 @@ from keras_bertfam.types import Model, Path
 
 Inputs = Mapping[str, np.ndarray]
 
-# The sizes of axes of any length when a runtime is tried.
-_BATCH, _LENGTH = 1, 8
+# The sizes of axes of any length when a runtime is tried: two rows, as ELMo's language
+# model reads pairs, and a length that no window or block divides.
+_BATCH, _LENGTH = 2, 11
 
 
 def check(model: Model, path: Path, format: str, signature: Any) -> None:
-    """Open an export with its runtime, and let it answer a row.
+    """Open an export with its runtime, and let it answer a small batch.
 
     Args:
         model: the model that was exported.
@@ -90,7 +91,7 @@ def _refused(format, error):
 
 
 def _example(spec, length):
-    """Make an input for one row of first tokens, without padding."""
+    """Make an input of rows of first tokens, without padding."""
     lengths = [length if size is None else size for size in spec.shape[1:]]
     shape = (_BATCH if spec.shape[0] is None else spec.shape[0], *lengths)
     dtype = keras.backend.standardize_dtype(spec.dtype)

@@ -14,6 +14,7 @@ import keras
 from keras_bertfam import distribution, lazy, optimizers
 from keras_bertfam.arguments import check_number, checked
 from keras_bertfam.callbacks.backup import BackupAndResume
+from keras_bertfam.callbacks.preset_checkpoint import PresetCheckpoint
 from keras_bertfam.optimizers.pretraining import resolve_schedule
 from keras_bertfam.parsing import read_json
 from keras_bertfam.presets.families.parts.objectives import OBJECTIVES
@@ -169,7 +170,8 @@ def train_in_phases(
             the published ones, until a phase sets others; or `None`.
         dataset_arguments: dict of arguments of `dataset`, likewise; or `None`.
         compile_arguments: dict of other arguments of `compile`, or `None`.
-        callbacks: list of callbacks for each `fit()`.
+        callbacks: list of callbacks for each `fit()`. `PresetCheckpoint` and
+            `TensorBoard` count steps, which begin anew, and are refused.
         **kwargs: arguments of `fit()`, such as `verbose`.
 
     Returns:
@@ -195,7 +197,7 @@ def train_in_phases(
     ```
     """
     check_number("save_freq", save_freq, 1, 2**31 - 1)
-    _check(model, phases)
+    _check(model, phases, callbacks)
     parts = [*_plan(model, documents, phases)]
     _check_rates(model, phases, parts, optimizer_arguments or {})
     folder = None if backup_dir is None else os.fspath(backup_dir)
@@ -279,7 +281,7 @@ class _Part:
     schedule: int
 
 
-def _check(model, phases):
+def _check(model, phases, callbacks):
     if model.preprocessor is None:
         raise ValueError("`model` must have a preprocessor. Received: none.")
     of_phases = not isinstance(phases, str | Mapping) and all(
@@ -288,6 +290,13 @@ def _check(model, phases):
     if not of_phases or not phases:
         raise ValueError(
             f"`phases` must be a list of one `Phase` or more. Received: {phases!r}."
+        )
+    kinds = (PresetCheckpoint, keras.callbacks.TensorBoard)
+    counting = [c for c in callbacks if isinstance(c, kinds)]
+    if counting:
+        raise ValueError(
+            "`callbacks` of phases must not count steps or compare values, as both "
+            f"begin anew in each phase. Received: {type(counting[0]).__name__}."
         )
     longest = getattr(model.backbone, "max_sequence_length", None)
     for number, phase in enumerate(phases):

@@ -121,6 +121,8 @@ class PretrainingTask(
             isn't trained.
         has_global_tokens: whether rows have global tokens, if the backbone supports
             them. Otherwise their projections aren't trained.
+        has_pairs_of_rows: whether each two preprocessed rows belong together, so that
+            `fit()` must not shuffle them.
         memory: the layer that remembers the batch before, in a task whose rows continue
             from batch to batch; or `None`.
         recipe_family: name of the family whose recipe belongs to the objective. `None`
@@ -145,6 +147,7 @@ class PretrainingTask(
     label_kind: Any = None
     extra_inputs: tuple[str, ...] = ()
     reads_labels = False
+    has_pairs_of_rows = False
     scores_tell_accuracy = True
     reads_pooler = False
     has_global_tokens = False
@@ -503,7 +506,9 @@ class PretrainingTask(
     def _batched(self, data, batch_size, position=None):
         """Make batches of rows, in order or shuffled for each epoch of a position."""
         # With memory, each row continues the same row of the batch before.
-        if position is None or self._memory() is not None:
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(data.element_spec)
+        in_order = self.has_pairs_of_rows and is_preprocessed(x)
+        if position is None or in_order or self._memory() is not None:
             return ready_to_iterate(data.batch(batch_size))
         seed = getattr(self.preprocessor, "seed", 0)
         batches = ready_to_iterate(shuffled_batches(data, batch_size, seed, position))
@@ -512,6 +517,11 @@ class PretrainingTask(
 
     def _memory(self):
         return getattr(self, "memory", None)
+
+    def _memory_aside(self):
+        """Set the memory of training aside in a context, if there is one."""
+        memory = self._memory()
+        return contextlib.nullcontext() if memory is None else memory.put_aside()
 
     def _needs_total_steps(self) -> bool:
         """Tell whether a schedule needs the number of steps of the next `fit()`."""
@@ -631,10 +641,13 @@ class PretrainingTask(
             x = self._batched(rows, checked_batch_size(batch_size))
             y = batch_size = sample_weight = None
         kwargs |= {"batch_size": batch_size, "sample_weight": sample_weight}
-        memory = self._memory()
-        aside = contextlib.nullcontext() if memory is None else memory.put_aside()
         ends = may_end(kwargs.get("steps"))
-        with aside, self._usable_after_errors(), ends, weights_cast_once():
+        with (
+            self._memory_aside(),
+            self._usable_after_errors(),
+            ends,
+            weights_cast_once(),
+        ):
             if yields_batches(x):
                 with texts_explained(x):
                     return keras.Model.evaluate(self, x, y, **kwargs)
@@ -649,7 +662,12 @@ class PretrainingTask(
             size, batch_size = checked_batch_size(batch_size), None
             x = self._batched(self._rows(x), size)
         ends = may_end(kwargs.get("steps"))
-        with self._usable_after_errors(), ends, weights_cast_once():
+        with (
+            self._memory_aside(),
+            self._usable_after_errors(),
+            ends,
+            weights_cast_once(),
+        ):
             if yields_batches(x):
                 with texts_explained(x):
                     return keras.Model.predict(self, x, batch_size, **kwargs)

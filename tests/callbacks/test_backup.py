@@ -19,7 +19,9 @@ from keras_bertfam.callbacks.stream_position import (
     SetStreamPosition,
     with_stream_position,
 )
+from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.layers.data.pipelines import is_cached, keeps_batches
+from keras_bertfam.tasks import MaskedLMPreprocessor
 from tests import tiny_masked_lm as tiny
 from tests.checkout import ROOT
 from tests.resume_worker import At, train
@@ -430,6 +432,28 @@ def test_failed_write_leaves_the_previous_backup(whole, tmp_path, monkeypatch):
     resumed = run(tmp_path / "backup")
     assert resumed.losses[0, 3] == whole[0].losses[0, 3]
     assert resumed.epochs == whole[0].epochs
+
+
+@pytest.mark.slow
+def test_a_backup_of_another_tokenizer(tmp_path):
+    class Ends(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 1:
+                raise Interrupt
+
+    def train(words, more=()):
+        model = tiny.make_model()
+        tokenizer = BertTokenizer(words, lowercase=True)
+        model.preprocessor = MaskedLMPreprocessor(tokenizer, sequence_length=16)
+        backup = callbacks.BackupAndResume(tmp_path, save_freq=1)
+        model.fit(tiny.stream(model), callbacks=[backup, *more], verbose=0)
+
+    words = tiny.make_model().preprocessor.tokenizer.get_vocabulary()
+    with pytest.raises(Interrupt):
+        train(words, [Ends()])
+    with pytest.raises(ValueError, match="is of another tokenizer"):
+        train([*words[:-2], words[-1], words[-2]])
+    train(words)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from keras_bertfam import tasks
 from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.models import exported, library_model, verified
 from keras_bertfam.models.features import FeatureBackbone
+from tests import every_task, tiny_bidirectional_lm
 from tests import tiny_fine_tuning as tiny
 
 make = tiny.make_backbone
@@ -29,6 +30,10 @@ MODELS = {
     "choice": lambda: tasks.MultipleChoice(make(num_layers=1)),
     "embedder": lambda: tasks.TextEmbedder(make("distilbert", num_layers=1)),
     "sparse": lambda: tasks.SparseEncoder(make("roberta", num_layers=1)),
+    "windows": lambda: make("modernbert", attention_window=4),
+    "global_windows": lambda: make("longformer", attention_window=4),
+    "one_query": lambda: every_task.make("TextRegressor", "t5"),
+    "both_directions": lambda: tiny_bidirectional_lm.make_model(batch_size=None),
     "relevance": lambda: tasks.CrossEncoder(make(num_layers=1)),
     "spans": lambda: tasks.SpanQuestionAnswering(make(num_layers=1)),
     "conditional_spans": lambda: tasks.SpanQuestionAnswering(
@@ -44,9 +49,11 @@ def rows(signature, count, length):
     rng = np.random.default_rng(0)
     inputs = {}
     for name, spec in signature.items():
-        shape = (count, length) if len(spec.shape) == 2 else (count, 3, length)
+        groups = len(spec.shape) == 3 and spec.shape[2] is None
+        shape = (count, 3, length) if groups else (count, length)
         place = np.broadcast_to(np.arange(length), shape)
         inputs[name] = {
+            "character_ids": rng.integers(1, 200, (*shape[:2], spec.shape[-1] or 1)),
             "token_ids": rng.integers(5, 20, shape),
             "padding_mask": place < length - 2,
             "segment_ids": place // 6,
@@ -89,8 +96,10 @@ def check_export(name, kind, tmp_path):
     path = str(tmp_path / f"model{ENDINGS[kind]}")
     model.export(path, format=kind, verbose=False)
     # Keras refuses the maximum of no rows.
-    empty = [(0, 8)] if kind == "onnx" and name != "sparse" else []
-    for shape in ((1, 8), (3, 11), *empty):
+    no_empty = ("sparse", "one_query", "both_directions")
+    empty = [(0, 8)] if kind == "onnx" and name not in no_empty else []
+    pairs = 2 if name == "both_directions" else 1
+    for shape in ((pairs, 8), (3 * pairs, 11), *empty):
         inputs = rows(model.input_signature(), *shape)
         expected = keras.tree.flatten(model(inputs, training=False))
         received = keras.tree.flatten(READERS[kind](path, inputs))
@@ -127,7 +136,17 @@ def test_inputs_are_called_by_their_keys(kind, tmp_path):
 @pytest.mark.any_backend
 @pytest.mark.parametrize("kind", ["litert", "onnx"])
 @pytest.mark.parametrize(
-    "name", ["permutation", "conditional_spans", "choice", "sparse", "relevance"]
+    "name",
+    [
+        "permutation",
+        "conditional_spans",
+        "choice",
+        "sparse",
+        "relevance",
+        "windows",
+        "global_windows",
+        "one_query",
+    ],
 )
 def test_of_other_models(name, kind, tmp_path):
     check_export(name, kind, tmp_path)
@@ -138,6 +157,12 @@ def test_of_other_models(name, kind, tmp_path):
 def test_languages_are_inputs_where_there_are_some(count, asked):
     signature = make("xlm", num_layers=1, num_languages=count).input_signature()
     assert [*signature] == ["token_ids", "padding_mask", *asked]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["onnx", "tf_saved_model"])
+def test_an_export_that_reads_pairs_of_rows(kind, tmp_path):
+    check_export("both_directions", kind, tmp_path)
 
 
 @pytest.mark.slow
@@ -259,7 +284,9 @@ def test_signatures_are_what_models_take(name):
     outputs = model(rows(signature, 2, 9), training=False)
     assert all(value.shape[0] == 2 for value in keras.tree.flatten(outputs))
     backbone = getattr(model, "backbone", model)
-    assert ("segment_ids" in signature) == (getattr(backbone, "num_segments", 1) > 0)
+    told = getattr(backbone, "num_segments", 1) or backbone.max_global_tokens
+    expected = "segment_ids" in backbone.input_names and bool(told)
+    assert ("segment_ids" in signature) == expected
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from keras import ops
 from keras_bertfam import tasks
 from keras_bertfam.export import Int8Settings
 from keras_bertfam.models import exported, int8, onnx_graphs
-from tests import tiny_dual_encoder
+from tests import every_task, tiny_dual_encoder
 from tests import tiny_fine_tuning as tiny
 
 pytest.importorskip("onnxruntime")
@@ -303,6 +303,25 @@ def test_rows_are_as_the_exports_inputs_are(cls, texts):
     narrow = {name: keras.InputSpec(shape=(9, 2)) for name in specs}
     with pytest.raises(ValueError, match="`texts` must have at least 9 rows"):
         int8.rows_of(model, texts, narrow)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("cls", "texts"),
+    [
+        ("SpanQuestionAnswering", every_task.QUESTIONS),
+        ("MultipleChoice", every_task.CHOICES),
+    ],
+)
+def test_texts_in_a_dict(cls, texts):
+    model = every_task.make(cls, "bert")
+    specs = model.input_signature()
+    rows = int8.rows_of(model, texts, specs)
+    expected, _ = model.preprocessor.inputs(texts, 16)
+    (given,) = [{name: np.asarray(x) for name, x in each.items()} for each in expected]
+    (again,) = int8.rows_of(model, given, specs)
+    for name in specs:
+        np.testing.assert_array_equal(rows[0][name], again[name])
 
 
 def test_texts_are_for_tasks_that_are_fine_tuned():

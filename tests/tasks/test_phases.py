@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam import models, optimizers, tasks
+from keras_bertfam.callbacks import PresetCheckpoint
 from keras_bertfam.layers import sample_corpora
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.tasks import Phase, pretraining_phases, train_in_phases
@@ -286,3 +287,10 @@ def test_published_phases():
     with pytest.raises(ValueError, match="`total_steps` must be at least 3, one for"):
         pretraining_phases("ettin", total_steps=2)
     assert [p.steps for p in pretraining_phases("ettin", total_steps=3)] == [1, 1, 1]
+
+
+@pytest.mark.any_backend
+def test_callbacks_that_count_steps(tmp_path):
+    for callback in (PresetCheckpoint(tmp_path), keras.callbacks.TensorBoard(tmp_path)):
+        with pytest.raises(ValueError, match="`callbacks` of phases must not count"):
+            run(phases=[Phase(1)], callbacks=[callback])

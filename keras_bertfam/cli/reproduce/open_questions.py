@@ -14,7 +14,13 @@ from keras_bertfam.cli.inputs import check_files
 from keras_bertfam.cli.reproduce.measures import Measure
 from keras_bertfam.cli.reproduce.paper_tables import PaperTable, Row
 from keras_bertfam.cli.reproduce.studies import Request, Study
-from keras_bertfam.cli.runs import PretrainingRun, as_field_type, with_recipe
+from keras_bertfam.cli.runs import (
+    PRECISIONS,
+    PretrainingRun,
+    as_field_type,
+    check_choice,
+    with_recipe,
+)
 from keras_bertfam.datasets.examples import Examples
 from keras_bertfam.datasets.task_data import TASKS
 from keras_bertfam.text_files.sources import suffix_of
@@ -63,10 +69,14 @@ class Settings:
         passage_length: int. Tokens of a passage.
         query_length: int. Tokens of a question. Longer ones are cut.
         num_passages: int. Passages that are read for a question.
+        normalization: `"joint"` or `"passage"`, see `OpenQuestionAnswering`. With
+            `"passage"` a reader can't tell that a passage lacks the answer: its
+            retriever must, and BM25's passages have equal probabilities.
         pooling: of the retriever's vectors, see `DualEncoder`.
         projection_dim: int or `None`, see `DualEncoder`.
         learning_rate: float, the peak for questions, ICT and REALM.
         limit: int. The most questions to test on.
+        precision: `"float32"`, `"bfloat16"` or `"float16"`, of all models.
     """
 
     preset: str | None = None
@@ -82,11 +92,13 @@ class Settings:
     passage_length: int = 160
     query_length: int = 48
     num_passages: int = 5
+    normalization: str = "joint"
     # With these two a model that trains for minutes learns soonest.
     pooling: str = "mean"
     projection_dim: int | None = None
     learning_rate: float = 2e-4
     limit: int = 1000
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -95,6 +107,8 @@ class Settings:
             value = getattr(self, field.name)
             if isinstance(value, (int, float)) and not value > 0:
                 raise ValueError(f"`{field.name}` must be positive. Received: {value}.")
+        check_choice("normalization", self.normalization, ("joint", "passage"))
+        check_choice("precision", self.precision, PRECISIONS)
 
     def scaled(self, scale: float) -> "Settings":
         """Multiply all numbers of steps; each stays at least 2."""
@@ -203,6 +217,9 @@ class OpenQuestions(Study):
         return self._loaded
 
     def score(self, row: str, seed: int) -> Config:
+        import keras
+
+        keras.config.set_dtype_policy(PRECISIONS[self.options.precision])
         passages, questions = self._data()
         found: Config = {}
         for name, (train, test) in questions.items():
@@ -255,6 +272,7 @@ class OpenQuestions(Study):
             "steps_per_epoch": options.pretraining_steps,
             "sequence_length": 128,
             "batch_size": options.text_batch_size,
+            "precision": options.precision,
         }
         if family == "bert":
             settings["strategy"] = "tokens"
@@ -403,7 +421,9 @@ class OpenQuestions(Study):
             seed=seed,
         )
         preprocessor.search = search
-        model = tasks.OpenQuestionAnswering(reader, preprocessor, retriever)
+        model = tasks.OpenQuestionAnswering(
+            reader, preprocessor, retriever, normalization=options.normalization
+        )
         room = options.query_length - 2
         train = [cut_words(q, preprocessor.tokenizer, room) for q in train[0]], train[1]
         asked = [cut_words(q, preprocessor.tokenizer, room) for q in asked]

@@ -227,7 +227,7 @@ class LocalSelfAttention(SelfAttention):
         parts = (join_rows(query), *sides)
         mixed, _ = self._mix(parts, None, bias, False, training)
         mixed = ops.reshape(mixed, (rows, count * size, *mixed.shape[2:]))
-        folded = -(-length // step)
+        folded = (length + step - 1) // step  # as in `windows`, nothing negative
         return unfold(mixed[:, :folded], step, length)
 
     def _with_global(self, x, context, scores, keys, rotary, training):

@@ -235,6 +235,8 @@ class RelativePositionBias(keras.layers.Layer):
         )
         batch, count = ops.shape(positions)
         bias = take_positions(bias, ops.reshape(positions, (1, batch * count)))
+        if positions.shape[1] == 1:  # tf2onnx writes a wrong transpose of one query
+            return ops.reshape(bias, (batch, self.num_heads, 1, keys))
         bias = ops.reshape(bias, (batch, count, self.num_heads, keys))
         return ops.transpose(bias, (0, 2, 1, 3))
 

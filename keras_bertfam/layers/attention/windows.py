@@ -23,7 +23,7 @@ def fold(x: Tensor, dilation: int) -> Tensor:
     # Example: the row 1 2 3 4 5 and a dilation of 2 give the rows 1 3 5 and 2 4 0.
     if dilation == 1:
         return x
-    x = _padded(x, 0, -ops.shape(x)[1] % dilation)
+    x = _padded(x, 0, _missing(ops.shape(x)[1], dilation))
     rows, length, *rest = ops.shape(x)
     x = ops.reshape(x, (rows, length // dilation, dilation, *rest))
     return ops.reshape(ops.swapaxes(x, 1, 2), (-1, length // dilation, *rest))
@@ -49,7 +49,7 @@ def blocks_of(x: Tensor, size: int) -> Tensor:
     Returns:
         Tensor `(rows, ceil(length / size), size, ...)`.
     """
-    x = _padded(x, 0, -ops.shape(x)[1] % size)
+    x = _padded(x, 0, _missing(ops.shape(x)[1], size))
     rows, length, *rest = ops.shape(x)
     return ops.reshape(x, (rows, length // size, size, *rest))
 
@@ -69,7 +69,7 @@ def around_blocks(x: Tensor, size: int) -> Tensor:
     #   1 2 3 4 5 0
     #   3 4 5 0 0 0
     blocks = blocks_of(_padded(x, size, size), size)
-    count = -(-ops.shape(x)[1] // size)
+    count = (ops.shape(x)[1] + size - 1) // size
     parts = [blocks[:, k : count + k] for k in range(3)]
     return ops.concatenate(parts, axis=2)
 
@@ -93,6 +93,12 @@ def for_each_block(x: Tensor, count: int | Tensor) -> Tensor:
     rows, *rest = ops.shape(x)
     x = ops.broadcast_to(ops.expand_dims(x, 1), (rows, count, *rest))
     return ops.reshape(x, (rows * count, *rest))
+
+
+def _missing(length, size):
+    """Count the tokens that are missing to the next multiple of `size`."""
+    # Not `-length % size`: in ONNX files quotients of negative numbers are rounded up.
+    return (size - length % size) % size
 
 
 def _padded(x, before, after):

@@ -1,7 +1,7 @@
 """Memory that models carry from batch to batch."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -51,6 +51,12 @@ class _Memory(keras.layers.Layer):
 
     def load_own_variables(self, store: Any) -> None:
         """Load nothing."""
+
+
+def without_padding(inputs: Mapping[str, Tensor]) -> Tensor:
+    """Tell which tokens of a backbone's inputs aren't padding: `(batch, length)`."""
+    mask = inputs.get("padding_mask")
+    return ops.ones_like(inputs["token_ids"]) if mask is None else mask
 
 
 @checked
@@ -110,23 +116,22 @@ class SegmentMemory(_Memory):
             self._variable(f"states_{index}", shape, self.compute_dtype)
             for index in range(self.num_layers)
         ]
-        self.lengths = self._variable("lengths", (self.batch_size,), "int32")
+        self.seen = self._variable("seen", shape[:2], "int32")
         self.built = True
 
     def call(self, continues: Tensor) -> dict[str, Any]:
-        lengths = self._lengths(continues)
-        index = ops.arange(self.memory_length, dtype="int32")
         return {
             "memory": [ops.convert_to_tensor(state) for state in self.states],
-            "memory_mask": index >= self.memory_length - lengths[:, None],
+            "memory_mask": self._seen(continues),
         }
 
-    def _lengths(self, continues):
-        """Count the states of each row that can be read."""
-        return ops.where(continues, ops.convert_to_tensor(self.lengths), 0)
+    def _seen(self, continues):
+        """Tell which states can be read: not those of padding, or of other texts."""
+        seen = ops.convert_to_tensor(self.seen) > 0
+        return ops.logical_and(ops.expand_dims(continues, 1), seen)
 
     def remember(
-        self, memory: Sequence[Tensor], continues: Tensor, count: int | Tensor
+        self, memory: Sequence[Tensor], continues: Tensor, new: Tensor
     ) -> None:
         """Replace the memory.
 
@@ -134,12 +139,13 @@ class SegmentMemory(_Memory):
             memory: list of `num_layers` float tensors `(batch_size,
                 memory_length, width)`.
             continues: bool tensor `(batch_size,)`.
-            count: int or int scalar. How many of the remembered tokens are new.
+            new: bool or int tensor `(batch_size, count)`. Which of the tokens that were
+                added can be read; those of padding can't.
         """
         for state, value in zip(self.states, memory, strict=True):
             state.assign(ops.cast(value, state.dtype))
-        lengths = self._lengths(continues) + count
-        self.lengths.assign(ops.minimum(lengths, self.memory_length))
+        seen = ops.concatenate([self._seen(continues), ops.cast(new, "bool")], axis=1)
+        self.seen.assign(ops.cast(seen[:, -self.memory_length :], "int32"))
 
     def get_config(self) -> Config:
         return {

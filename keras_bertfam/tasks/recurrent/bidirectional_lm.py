@@ -28,16 +28,16 @@ class BidirectionalLM(PretrainingTask):
     Rows with even numbers run forward, those with odd numbers backward: the first word
     of a backward row is the last word of its text. With `batch_size` the LSTMs' states
     are kept as memory. Rows of the next batch continue from them if the data says so
-    (`continues`). Each epoch begins with empty states, and evaluation doesn't change
-    the memory.
+    (`continues`). Each epoch begins with empty states. `evaluate()` and `predict()`
+    don't change the memory, but `test_on_batch()` does. `fit()` keeps the order of
+    rows that are given as arrays, because each two belong together.
 
     Args:
         backbone: `keras_bertfam.models.ElmoBackbone`.
         preprocessor: `BidirectionalLMPreprocessor`, or `None` for data that is
             preprocessed already.
         batch_size: int or `None`. Rows of a batch, over all replicas and both
-            directions; `None` for no memory. With memory `fit()` doesn't shuffle
-            arrays.
+            directions; `None` for no memory.
         num_sampled: int or `None`. Number of words with which training compares the
             right one, see `SampledLogits`; the published number is 8192. The vocabulary
             must be sorted by frequency. `None` for the full softmax, which evaluation
@@ -83,6 +83,7 @@ class BidirectionalLM(PretrainingTask):
     recipe_family = "elmo"
     label_kind = "token"
     reads_labels = True
+    has_pairs_of_rows = True
     fixed_arguments = ("batch_size", "num_sampled")
 
     def __init__(

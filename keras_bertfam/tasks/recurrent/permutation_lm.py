@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_bertfam import distribution
 from keras_bertfam.layers.heads.vocabulary_logits import TiedLogits
-from keras_bertfam.layers.recurrent.memory import SegmentMemory
+from keras_bertfam.layers.recurrent.memory import SegmentMemory, without_padding
 from keras_bertfam.models.families.xlnet import XLNetBackbone
 from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.recurrent.permutation_lm_preprocessor import (
@@ -26,7 +26,8 @@ class PermutationLM(PretrainingTask):
     With `memory_length` each layer's inputs for the first `reuse_length` tokens of a
     batch are kept as memory, and rows of the next batch continue from it. The data says
     which rows continue (`continues`). Rows of an epoch's first batch don't, so each
-    epoch starts with an empty memory. Evaluation doesn't change the memory.
+    epoch starts with an empty memory. `evaluate()` and `predict()` don't change the
+    memory, but `test_on_batch()` does.
 
     Args:
         backbone: `keras_bertfam.models.XLNetBackbone`.
@@ -148,7 +149,8 @@ class PermutationLM(PretrainingTask):
             reuse_length=self.reuse_length,
             training=training,
         )
-        self.memory.remember(outputs["memory"], continues, self.reuse_length)
+        new = without_padding(inputs)[:, : self.reuse_length]
+        self.memory.remember(outputs["memory"], continues, new)
         return self.predict_tokens(self.head, outputs["sequence_output"], labels=labels)
 
     def _check_rows(self, token_ids):

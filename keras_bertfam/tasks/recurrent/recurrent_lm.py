@@ -12,7 +12,7 @@ from keras_bertfam.arguments import checked
 from keras_bertfam.keras_quirks.without_gradients import without_gradients
 from keras_bertfam.layers.heads.adaptive import AdaptiveSoftmax
 from keras_bertfam.layers.heads.vocabulary_logits import TiedLogits
-from keras_bertfam.layers.recurrent.memory import SegmentMemory
+from keras_bertfam.layers.recurrent.memory import SegmentMemory, without_padding
 from keras_bertfam.models.families.transformer_xl import TransformerXLBackbone
 from keras_bertfam.tasks.generation.defaults import (
     checked_generation,
@@ -43,8 +43,8 @@ class RecurrentLM(PretrainingTask):
     With `memory_length` each layer's inputs for a batch's tokens are kept as memory,
     and rows of the next batch continue from it. The data says which rows continue
     (`continues`). Rows of an epoch's first batch don't, so each epoch starts with an
-    empty memory. Evaluation doesn't change the memory. Neither does `generate`, which
-    remembers all of a text.
+    empty memory. `evaluate()` and `predict()` don't change the memory, but
+    `test_on_batch()` does. `generate` remembers all of a text, in a memory of its own.
 
     Args:
         backbone: `keras_bertfam.models.TransformerXLBackbone`.
@@ -153,8 +153,8 @@ class RecurrentLM(PretrainingTask):
             memory_length=self.memory_length,
             training=training,
         )
-        length = ops.shape(inputs["token_ids"])[1]
-        self.memory.remember(outputs["memory"], continues, length)
+        new = without_padding(inputs)
+        self.memory.remember(outputs["memory"], continues, new)
         return self.predict_tokens(self.head, outputs["sequence_output"], labels=labels)
 
     def _check_rows(self, token_ids):

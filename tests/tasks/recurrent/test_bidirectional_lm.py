@@ -51,8 +51,22 @@ def test_training_and_evaluation():
     held_out = tiny.stream(model, training=False)
     scores = model.evaluate(held_out, verbose=0, return_dict=True)
     assert scores["loss"] < np.log(18)
+    model.predict(held_out, verbose=0)
     for state, after in zip(before, model.memory.states, strict=True):
         np.testing.assert_array_equal(state, ops.convert_to_numpy(after))
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_rows_of_arrays_stay_in_pairs():
+    losses = []
+    for shuffle in (True, False):
+        model = tiny.make_model(batch_size=None)
+        x, y, weights = model.preprocessor(["the cat sat", "a red mat"] * 8)
+        x = {name: value.numpy() for name, value in x.items()}
+        given = {"sample_weight": weights.numpy(), "batch_size": 8, "verbose": 0}
+        losses.append(model.fit(x, y.numpy(), shuffle=shuffle, **given).history["loss"])
+    np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
 @pytest.mark.slow

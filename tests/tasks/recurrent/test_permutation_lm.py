@@ -44,7 +44,7 @@ def weights_of(model):
 
 def memory_of(model):
     states = [ops.convert_to_numpy(s).astype("float32") for s in model.memory.states]
-    return np.stack(states), ops.convert_to_numpy(model.memory.lengths)
+    return np.stack(states), ops.convert_to_numpy(model.memory.seen).sum(1)
 
 
 @pytest.mark.slow
@@ -147,7 +147,7 @@ def test_fit_carries_memory_and_begins_epochs_without(texts):
     model.fit(dataset(model, texts), epochs=2, verbose=0)
     data = dataset(steps, texts)
     for _ in range(2):
-        steps.memory.lengths.assign(np.zeros(4, "int32"))
+        steps.memory.seen.assign(np.zeros((4, 12), "int32"))
         for x, y, w in data:
             steps.train_on_batch(x, y, w)
     for one, other in zip(weights_of(model), weights_of(steps), strict=True):
@@ -155,6 +155,9 @@ def test_fit_carries_memory_and_begins_epochs_without(texts):
     evaluation = dataset(model, texts, training=False)
     received = [model.evaluate(evaluation, verbose=0)[0] for _ in range(2)]
     np.testing.assert_allclose(*received, rtol=1e-5)  # each begins without, too
+    before, _ = memory_of(model)
+    model.predict(evaluation, verbose=0)
+    np.testing.assert_array_equal(before, memory_of(model)[0])
 
 
 @pytest.mark.slow
@@ -313,3 +316,18 @@ def test_memory_layer_alone():
     assert len(received["memory"]) == 2
     assert not ops.convert_to_numpy(received["memory_mask"]).any()
     assert SegmentMemory.from_config(layer.get_config()).width == 5
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_padding_is_not_remembered(texts):
+    model = make_model(memory_length=12)
+    first, second = (x for x, *_ in batches(model, texts, 2))
+    there = np.arange(16) < np.array([[3], [8], [12], [16]])
+    found = []
+    for padding in (0, 7):
+        ids = np.where(there, first["token_ids"], padding)
+        model({**first, "token_ids": ids, "padding_mask": there})
+        assert memory_of(model)[1].tolist() == [3, 8, 8, 8]
+        found.append(ops.convert_to_numpy(model(second)))
+    np.testing.assert_allclose(*found, atol=1e-6)

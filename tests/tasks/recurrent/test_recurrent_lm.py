@@ -94,11 +94,11 @@ def test_training_and_evaluation():
     model = tiny.make_model()
     history = model.fit(tiny.stream(model), epochs=4, verbose=0).history
     assert history["loss"][-1] < history["loss"][0] - 0.2
-    lengths = ops.convert_to_numpy(model.memory.lengths)
-    assert lengths.tolist() == [12] * 4
+    assert numpy_of(model.memory.seen).sum(1).tolist() == [12] * 4
     before = numpy_of(model.memory.states[0])
-    model.evaluate(tiny.stream(model, training=False), verbose=0)
-    np.testing.assert_array_equal(before, numpy_of(model.memory.states[0]))
+    for measure in (model.evaluate, model.predict):
+        measure(tiny.stream(model, training=False), verbose=0)
+        np.testing.assert_array_equal(before, numpy_of(model.memory.states[0]))
 
 
 @pytest.mark.slow
@@ -108,8 +108,7 @@ def test_memory_perplexity_and_saving(tmp_path):
     assert x["token_ids"].shape == (4, 10) and x["token_ids"][0, 1] == y[0, 0]
     x = {name: value.numpy() for name, value in x.items()}
     model(x)
-    lengths = ops.convert_to_numpy(model.memory.lengths)
-    assert lengths.tolist() == [10] * 4
+    assert numpy_of(model.memory.seen).sum(1).tolist() == [10] * 4
     with pytest.raises(ValueError, match="must have 4 rows on each replica"):
         model({name: value[:2] for name, value in x.items()})
 
@@ -183,3 +182,20 @@ def test_errors():
     with pytest.raises(ValueError, match="`sequence_length` must be positive"):
         model.perplexity([5, 6], sequence_length=0)
     assert isinstance(CausalLM(model.backbone), CausalLM)
+
+
+def test_padding_is_not_remembered():
+    model = tiny.make_model(batch_size=2)
+    there = np.arange(10) < np.array([[6], [10]])
+    ids = np.random.default_rng(0).integers(5, 20, (2, 20))
+    found = []
+    for padding in (0, 7):
+        first = {"token_ids": np.where(there, ids[:, :10], padding)}
+        begins = {"padding_mask": there, "continues": np.zeros(2, bool)}
+        model({**first, **begins})
+        assert numpy_of(model.memory.seen).sum(1).tolist() == [6, 10]
+        goes_on = {"token_ids": ids[:, 10:], "continues": np.ones(2, bool)}
+        found.append(numpy_of(model(goes_on)))
+        # Two of the first row's last twelve tokens are padding.
+        assert numpy_of(model.memory.seen).sum(1).tolist() == [10, 12]
+    np.testing.assert_allclose(*found, atol=1e-6)
