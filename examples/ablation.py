@@ -69,6 +69,8 @@ OBJECTIVES = {
 class Clock(keras.callbacks.Callback):
     """Seconds per step, without the first ones, which compile."""
 
+    seconds = float("nan")  # of runs that are too short
+
     def on_train_batch_end(self, batch, logs=None):
         if batch == 9:
             self.begin = time.perf_counter()

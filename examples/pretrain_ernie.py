@@ -4,17 +4,12 @@
 
 The files have blank lines between documents; the lists have an entry per line, and are
 looked up in the text. With `--tagger`, the preset of a `TokenClassifier`, entities are
-what that finds; WNUT-17's six types by one that is trained by
-
-    python -m keras_bertfam finetune --task wnut17 --preset my_bert --output my_tagger
-
-Text that is marked already, ⟪phrases⟫ and ⟦entities⟧, needs neither.
-Started again after a kill, with the same files, it goes on; a stage whose preset is
-there isn't trained again. Set KERAS_BACKEND to choose the backend.
+what that finds: `finetune --task wnut17` trains one for six types. Text that is marked
+already, ⟪phrases⟫ and ⟦entities⟧, needs neither. Started again after a kill, with the
+same files, it goes on. Set KERAS_BACKEND to choose the backend.
 """
 
 import os
-import shutil
 
 import tensorflow as tf
 import typer
@@ -48,24 +43,25 @@ def main(
         texts = tasks.mark_entities(tasks.TokenClassifier.from_preset(tagger), texts)
         documents = tf.data.Dataset.from_tensor_slices(texts)
     sizes = (num_layers, max(1, hidden_dim // 64), hidden_dim, 4 * hidden_dim)
-    size = tokenizer.vocabulary_size()
-    model = tasks.MaskedLM(models.ErnieBackbone(size, *sizes, dropout=dropout))
+    sizes = (tokenizer.vocabulary_size(), *sizes)
+    model = tasks.MaskedLM(models.ErnieBackbone(*sizes, dropout=dropout))
     for stage in ("basic", "phrase", "entity"):
         place = f"{output}-{stage}"
         if os.path.isdir(place):
             print(f"{place} is there, and isn't trained again: delete it to do so.")
             model = tasks.MaskedLM.from_preset(place)
-            tokenizer = model.preprocessor.tokenizer
             continue
+        known = (
+            tokenizer if model.preprocessor is None else model.preprocessor.tokenizer
+        )
         model.preprocessor = tasks.MaskedLMPreprocessor(
-            tokenizer, sequence_length, strategy=layers.KnowledgeMasking(stage)
+            known, sequence_length, strategy=layers.KnowledgeMasking(stage)
         )
         model.compile(learning_rate=learning_rate)
-        backup = callbacks.BackupAndResume(f"{place}-backup", delete_checkpoint=False)
+        backup = [callbacks.BackupAndResume(f"{place}-backup")]
         batches = model.preprocessor.dataset(documents, batch_size)
-        model.fit(batches, epochs=epochs, callbacks=[backup])
+        model.fit(batches, epochs=epochs, callbacks=backup)
         model.save_to_preset(place)
-        shutil.rmtree(backup.backup_dir)
     return model
 
 

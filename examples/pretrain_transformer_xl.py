@@ -29,6 +29,7 @@ def main(
     one_per_file: bool = False,
 ):
     """Pre-train by predicting the next token, with a memory."""
+    text = pathlib.Path(held_out).read_text("utf-8") if held_out else None
     documents = layers.read_documents(files, one_per_file=one_per_file)
     tokenizer = tokenizers.train_word_piece(documents, vocabulary_size)
     backbone = models.TransformerXLBackbone(
@@ -49,8 +50,7 @@ def main(
     model.fit(batches, epochs=epochs, callbacks=[backup])
     model.save_to_preset(output)
     shutil.rmtree(backup.backup_dir)
-    if held_out:
-        text = pathlib.Path(held_out).read_text("utf-8")
+    if text:
         for length in (0, memory_length, 4 * memory_length):
             limits = {"same_length": True, "clamp_length": memory_length + 1}
             found = model.perplexity(text, memory_length=length, **limits)

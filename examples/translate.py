@@ -81,6 +81,7 @@ def main(
     data = model.preprocessor.dataset(tuple(train), batch_size)
     validated = model.preprocessor.dataset(tuple(held_out), batch_size, training=False)
     model.fit(data, epochs=epochs, validation_data=validated, verbose=2)
+    model.save_to_preset(output)
     written = []
     for start in range(0, len(held_out[0]), batch_size):
         written += model.generate(held_out[0][start : start + batch_size], length)
@@ -90,7 +91,6 @@ def main(
         ("bleu", "chrf"), held_out[1], written
     )
     print(", ".join(f"{name} {score:.1f}" for name, score in scores.items()))
-    model.save_to_preset(output)
     return scores
 
 

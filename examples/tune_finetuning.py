@@ -7,6 +7,7 @@ without `--data`, the task's folder, it is downloaded. Needs
 Set KERAS_BACKEND to choose the backend.
 """
 
+import hashlib
 from typing import Annotated
 
 import keras
@@ -58,6 +59,9 @@ def search(
     train, validation = (
         load(task, split, data, limit) for split in ("train", "validation")
     )
+    # Trials of another preset or other data have a folder of their own.
+    asked = repr((preset, data, limit, seed, compile_arguments))
+    digest = hashlib.sha256(asked.encode()).hexdigest()
     metrics = keras_bertfam.metrics.TaskMetrics(validation)  # the official ones
     tuner = keras_tuner.RandomSearch(
         Grid(preset, train.task, **compile_arguments),
@@ -65,7 +69,7 @@ def search(
         max_trials=trials,
         seed=seed,
         directory=folder,
-        project_name=task,
+        project_name=f"{task}-{digest[:12]}",
     )
     tuner.search(train.x, train.y, callbacks=[metrics], verbose=verbose)
     return tuner

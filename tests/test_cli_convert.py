@@ -17,6 +17,8 @@ from keras_bertfam.tasks import (
     MaskedLMPreprocessor,
     MaskedLMSentencePair,
     MaskedLMSentencePairPreprocessor,
+    TextClassifier,
+    TextClassifierPreprocessor,
     TextEmbedder,
     TextEmbedderPreprocessor,
 )
@@ -156,3 +158,22 @@ def test_a_task_has_its_own_way(tmp_path):
     code, output = run(tmp_path / "pair", tmp_path / "none", "--to", "transformers")
     assert code == 2 and "three classes" in " ".join(output.split()), output
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_a_longformer_has_its_tasks_settings_for_longer_rows(tmp_path):
+    tokenizer = BertTokenizer(VOCABULARY)
+    TextClassifier(
+        make_backbone(pooler=True),
+        preprocessor=TextClassifierPreprocessor(tokenizer, 6, truncate="start"),
+        label_names=["no", "yes"],
+    ).save_to_preset(str(tmp_path / "short"))
+    arguments = (tmp_path / "short", tmp_path / "long", "--longformer", 32)
+    code, said = run(*arguments, "--attention-window", 4)
+    assert code == 0, said
+    made = TextClassifier.from_preset(str(tmp_path / "long"))
+    assert made.label_names == ["no", "yes"]
+    assert made.preprocessor.sequence_length == 32
+    assert made.preprocessor.truncate == "start"
+    assert run(*arguments, "--attention-window", 0)[0] == 2

@@ -206,6 +206,10 @@ def test_what_is_taken_trains(options, places):
         ("convert x y --attention-window 4", "without `--longformer`. Received: 4."),
         ("prepare x --output y --test-ngram 4", "left out without `--test-set`"),
         (
+            "prepare TEXT --output o --tokenizer x --feature body",
+            "`--feature` must be left out with text files",
+        ),
+        (
             "finetune --preset x --task rte --validation-split .2",
             "`--validation-split` must be left out with `--task`",
         ),

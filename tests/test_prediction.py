@@ -125,6 +125,20 @@ def test_questions_and_choices_in_lines_of_json():
             answers(model, line)
 
 
+@pytest.mark.any_backend
+def test_standard_input_of_other_bytes():
+    # As Python reads in the C locale, where other bytes aren't errors.
+    given = io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfa\r\nb\n"), "ascii")
+    assert [*prediction.lines_of_input(given)] == ["a\r\n", "b\n"]
+    bytes_ = io.BytesIO("d\xe9j\xe0\n".encode() + b"d\xe9ran\n")
+    given = prediction.lines_of_input(
+        io.TextIOWrapper(bytes_, "ascii", "surrogateescape")
+    )
+    assert next(given) == "d\xe9j\xe0\n"
+    with pytest.raises(ValueError, match="in UTF-8.* in line 2: 'utf-8'"):
+        next(given)
+
+
 @pytest.mark.slow
 def test_the_commands(tmp_path):
     def run(*arguments, **kwargs):

@@ -858,11 +858,15 @@ def convert(
     ] = Format.keras,
     longformer: Annotated[
         int | None,
-        typer.Option(help="Make a Longformer from it, for rows of this many tokens."),
+        typer.Option(
+            min=1, help="Make a Longformer from it, for rows of this many tokens."
+        ),
     ] = None,
     attention_window: Annotated[
         int,
-        typer.Option(help="With --longformer: how many tokens each token attends to."),
+        typer.Option(
+            min=1, help="With --longformer: how many tokens each token attends to."
+        ),
     ] = 512,
 ) -> None:
     """Convert a checkpoint, with its heads and tokenizer, for Keras or transformers."""

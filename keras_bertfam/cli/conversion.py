@@ -5,6 +5,7 @@ import os
 import keras
 import typer
 
+from keras_bertfam.cli.finetuning_heads import changed, lengths_of
 from keras_bertfam.cli.inputs import check_conversion
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.families.longformer import make_longformer
@@ -46,6 +47,9 @@ def convert(
         preprocessor = getattr(model, "preprocessor", None)
         tokenizer = tokenizer or getattr(preprocessor, "tokenizer", None)
         model = make_longformer(model, longest, window)
+        if preprocessor is not None:
+            lengths = lengths_of(preprocessor, longest)
+            model.preprocessor = changed(preprocessor, lengths)
         typer.echo(f"Made a Longformer with {_size(model)} weights from it.")
     with folders.write_aside(destination) as folder:
         if to == "keras":

@@ -1,5 +1,6 @@
 """Fine-tune with a head: make the model of a task, and its inputs and labels."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -69,11 +70,7 @@ def make_model(
     model = cls.from_preset(preset, load_weights=load_weights, **arguments)
     if model.preprocessor is None:
         raise ValueError(f"`preset` must have a tokenizer. Received: {preset!r}.")
-    changes: dict[str, Any] = {}
-    if sequence_length is not None:
-        changes = {"sequence_length": sequence_length, "buckets": None}
-        if isinstance(model.preprocessor, tasks.SpanQuestionAnsweringPreprocessor):
-            changes |= model.preprocessor.lengths_for(sequence_length)
+    changes = lengths_of(model.preprocessor, sequence_length)
     if not labelled and hasattr(model.preprocessor, "label_names"):
         changes["label_names"] = task.label_names
     if packed:
@@ -81,15 +78,28 @@ def make_model(
     if task.symmetric and model.preprocessor.new_tokens:  # as GPT
         changes["both_orders"] = True
     if changes:
-        config = {**_settings(model.preprocessor.get_config()), **changes}
-        config["tokenizer"] = model.preprocessor.tokenizer
-        model.preprocessor = type(model.preprocessor)(**config)
+        model.preprocessor = changed(model.preprocessor, changes)
     return model
 
 
-def _settings(config):
-    """Pick the constructor's arguments out of a preprocessor's config."""
-    return {k: v for k, v in config.items() if k not in ("config_file", "dtype")}
+def lengths_of(preprocessor: Any, sequence_length: int | None) -> dict[str, Any]:
+    """Give the arguments of a preprocessor for rows of a length; none for `None`."""
+    if sequence_length is None:
+        return {}
+    changes: dict[str, Any] = {"sequence_length": sequence_length}
+    if "buckets" in preprocessor.get_config():
+        changes["buckets"] = None
+    if isinstance(preprocessor, tasks.SpanQuestionAnsweringPreprocessor):
+        changes |= preprocessor.lengths_for(sequence_length)
+    return changes
+
+
+def changed(preprocessor: Any, changes: Mapping[str, Any]) -> Any:
+    """Make a preprocessor with other arguments in place of some of its own."""
+    config = preprocessor.get_config()
+    own = {k: v for k, v in config.items() if k not in ("config_file", "dtype")}
+    own["tokenizer"] = preprocessor.tokenizer
+    return type(preprocessor)(**{**own, **changes})
 
 
 def check_packed(task: TaskData, packed: bool) -> None:

@@ -232,6 +232,7 @@ def check_vocabulary(run: PretrainingRun) -> None:
     Reading(encoding=run.encoding, max_line_length=run.max_line_length)  # or raises
     check_choice("tokenizer", run.tokenizer, (None, *TOKENIZERS))
     check_files("files", run.paths())
+    check_feature(run.feature, run.paths())
     for file in run.prepared:
         raise ValueError(
             f"`files` must name text files. Received: {file!r}, which is a folder."
@@ -270,6 +271,7 @@ def check_prepared(
     new_vocabulary: int | None,
     test_sets: Sequence[str],
     split: str | None,
+    feature: str | None,
 ) -> None:
     """Check the arguments of `preparing.prepare`."""
     if split is not None and not any(s.startswith(_DATASETS) for s in sources):
@@ -279,6 +281,7 @@ def check_prepared(
         )
     check_files("sources", sources)
     check_files("test_set", test_sets)
+    check_feature(feature or Reading.feature, sources)
     check_output(output)
     if new_vocabulary is None:
         if tokenizer is None:

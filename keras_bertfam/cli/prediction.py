@@ -207,13 +207,17 @@ def lines_of_input(lines: Iterable[str]) -> Iterator[str]:
     Raises:
         ValueError: for text that isn't UTF-8.
     """
-    try:
-        for number, line in enumerate(lines):
-            yield line if number else line.removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"Standard input must be text in UTF-8. Received: {error}."
-        ) from error
+    # Python's own decoding depends on the locale, and may let through other bytes.
+    rows: Iterable[Any] = getattr(lines, "buffer", lines)
+    for number, line in enumerate(rows, 1):
+        try:
+            line = line.decode() if isinstance(line, bytes) else line
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"Standard input must be text in UTF-8. Received, in line {number}: "
+                f"{error}."
+            ) from error
+        yield line.removeprefix("\ufeff") if number == 1 else line
 
 
 def _rows_of_lines(name, lines, columns):

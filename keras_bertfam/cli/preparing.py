@@ -51,7 +51,10 @@ def prepare(
             if no document passes them.
     """
     test_sets, split = options.get("test_sets", ()), options.pop("split", None)
-    check_prepared(sources, output, tokenizer, new_vocabulary, test_sets, split)
+    feature = options.get("feature")
+    check_prepared(
+        sources, output, tokenizer, new_vocabulary, test_sets, split, feature
+    )
     if split is not None:
         options["split"] = split
     quality = quality_rules(rules)

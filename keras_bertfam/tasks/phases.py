@@ -24,6 +24,7 @@ from keras_bertfam.types import Model, Path
 from keras_bertfam.whole_files import write_text
 
 _FILE = "phases.json"
+_COUNTING = (BackupAndResume, PresetCheckpoint, keras.callbacks.TensorBoard)
 # What a change of the objective leaves of a preprocessor's settings.
 _KEPT = ("languages", "separators")
 
@@ -170,9 +171,10 @@ def train_in_phases(
             the published ones, until a phase sets others; or `None`.
         dataset_arguments: dict of arguments of `dataset`, likewise; or `None`.
         compile_arguments: dict of other arguments of `compile`, or `None`.
-        callbacks: list of callbacks for each `fit()`. `PresetCheckpoint` and
-            `TensorBoard` count steps, which begin anew, and are refused.
-        **kwargs: arguments of `fit()`, such as `verbose`.
+        callbacks: list of callbacks for each `fit()`. Those that count steps are
+            refused, because steps begin anew: `BackupAndResume`, `PresetCheckpoint`
+            and `TensorBoard`.
+        **kwargs: arguments of `fit()`, such as `verbose`, but not `epochs`.
 
     Returns:
         The trained task, which is a new one if the objective or the backbone changed.
@@ -198,6 +200,12 @@ def train_in_phases(
     """
     check_number("save_freq", save_freq, 1, 2**31 - 1)
     _check(model, phases, callbacks)
+    given = {"epochs", "initial_epoch", "steps_per_epoch"} & kwargs.keys()
+    if given:
+        raise ValueError(
+            "Phases count steps, so these arguments of `fit()` must be left out. "
+            f"Received: {sorted(given)}."
+        )
     parts = [*_plan(model, documents, phases)]
     _check_rates(model, phases, parts, optimizer_arguments or {})
     folder = None if backup_dir is None else os.fspath(backup_dir)
@@ -291,12 +299,12 @@ def _check(model, phases, callbacks):
         raise ValueError(
             f"`phases` must be a list of one `Phase` or more. Received: {phases!r}."
         )
-    kinds = (PresetCheckpoint, keras.callbacks.TensorBoard)
-    counting = [c for c in callbacks if isinstance(c, kinds)]
+    counting = [c for c in callbacks if isinstance(c, _COUNTING)]
     if counting:
         raise ValueError(
             "`callbacks` of phases must not count steps or compare values, as both "
-            f"begin anew in each phase. Received: {type(counting[0]).__name__}."
+            "begin anew in each phase; for backups there is `backup_dir`. Received: "
+            f"{type(counting[0]).__name__}."
         )
     longest = getattr(model.backbone, "max_sequence_length", None)
     for number, phase in enumerate(phases):

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam import models, optimizers, tasks
-from keras_bertfam.callbacks import PresetCheckpoint
+from keras_bertfam.callbacks import BackupAndResume, PresetCheckpoint
 from keras_bertfam.layers import sample_corpora
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.tasks import Phase, pretraining_phases, train_in_phases
@@ -291,6 +291,8 @@ def test_published_phases():
 
 @pytest.mark.any_backend
 def test_callbacks_that_count_steps(tmp_path):
-    for callback in (PresetCheckpoint(tmp_path), keras.callbacks.TensorBoard(tmp_path)):
+    for kind in (PresetCheckpoint, BackupAndResume, keras.callbacks.TensorBoard):
         with pytest.raises(ValueError, match="`callbacks` of phases must not count"):
-            run(phases=[Phase(1)], callbacks=[callback])
+            run(phases=[Phase(1)], callbacks=[kind(tmp_path)])
+    with pytest.raises(ValueError, match=r"Phases count steps.*\['epochs'\]"):
+        run(phases=[Phase(1)], epochs=3)

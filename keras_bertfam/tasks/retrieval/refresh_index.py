@@ -65,7 +65,8 @@ class RefreshIndex(keras.callbacks.Callback):
             `{"CUDA_VISIBLE_DEVICES": ""}`, or `None`.
 
     Raises:
-        ValueError: for an argument out of its range.
+        ValueError: for an argument out of its range; at the start of training, for a
+            folder with indices of another run, or of later steps alone.
         RuntimeError: in training, if the process failed, with its message.
 
     Example:
@@ -160,17 +161,36 @@ class RefreshIndex(keras.callbacks.Callback):
         for name in os.listdir(self.folder):
             if name.startswith("making-"):
                 shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
-        known = [number for number in self._kept() if number <= step]
+        kept = self._kept()
+        known = [number for number in kept if number <= step]
+        if kept and (not known or not (step or self._is_from_here(known[-1]))):
+            raise ValueError(
+                "`folder` must be new for a run that begins anew. For a run that goes "
+                "on it must have an index that isn't of a later step; `keep` tells how "
+                f"many stay. Received: {self.folder!r}, with indices of the steps "
+                f"{kept}, at step {step}."
+            )
+        for later in kept[len(known) :]:
+            shutil.rmtree(self._path(later))
         if known:
             self._adopt(known[-1])
             return
         self.search.step = step
         self._save(self.search.index, step)
 
+    def _is_from_here(self, step):
+        """Tell whether an index was made by the weights that the retriever has now."""
+        weights, own = self._weights_of(step), self.search.retriever.weights
+        same = zip(weights, map(_array, own), strict=False)
+        return len(weights) == len(own) and all(np.array_equal(*pair) for pair in same)
+
     def _adopt(self, step):
+        index = Index.load(self._path(step))
+        self.search.adopt(index, self._weights_of(step), step)
+
+    def _weights_of(self, step):
         with np.load(os.path.join(self._path(step), _WEIGHTS)) as file:
-            weights = [file[f"{number}"] for number in range(len(file.files))]
-        self.search.adopt(Index.load(self._path(step)), weights, step)
+            return [file[f"{number}"] for number in range(len(file.files))]
 
     def _make_here(self, step):
         self.model  # noqa: B018 under JAX this writes the step's state

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -153,6 +154,27 @@ def test_an_index_that_follows(task, tmp_path):
     vectors = search.retriever.encode([TEXTS[0]], "passage")
     np.testing.assert_allclose(search.index.vectors([0]), vectors, atol=1e-5)
     assert len(os.listdir(tmp_path)) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_a_folder_of_another_run(task, tmp_path):
+    search = task.preprocessor.search
+    refresh = RefreshIndex(search, tmp_path, background=False, keep=3)
+    refresh._go_on(0)
+    refresh._make_here(4)
+    refresh._go_on(0)  # killed before its first backup
+    assert search.step == 0 and os.listdir(tmp_path) == ["step-000000000"]
+    refresh._make_here(4)
+    weight = search.retriever.trainable_weights[0]
+    weight.assign(weight + 1)
+    with pytest.raises(ValueError, match="`folder` must be new for a run that begins"):
+        refresh._go_on(0)
+    refresh._go_on(5)
+    assert search.step == 4
+    shutil.rmtree(tmp_path / "step-000000000")
+    with pytest.raises(ValueError, match=r"of the steps \[4\], at step 2"):
+        refresh._go_on(2)
 
 
 @pytest.mark.slow("release")
