@@ -273,7 +273,8 @@ def test_a_run_killed_while_an_index_is_made_goes_on(tmp_path):
     assert history["loss"][-1] == pytest.approx(expected["loss"][-1], abs=1e-5)
     for found, other in zip(task.weights, whole.weights, strict=True):
         found, other = map(ops.convert_to_numpy, (found, other))
-        np.testing.assert_allclose(found, other, atol=1e-5)
+        # Other processes have made the vectors, in batches of other threads.
+        np.testing.assert_allclose(found, other, atol=2e-5)
 
 
 @pytest.mark.slow
