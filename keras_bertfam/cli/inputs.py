@@ -187,7 +187,7 @@ def _check_unchanged(run, backup):
 def contents_of_files(run: PretrainingRun) -> dict[str, list[Any]]:
     """Give the bytes of each file that a run reads, and a digest, by path.
 
-    Files above 256 MiB have no digest, as reading them would take long.
+    Files of 256 MiB and more have no digest, as reading them would take long.
     """
     paths = [*run.paths(), *run.validation_paths()]
     paths = [path for path in paths if not path.startswith(_DATASETS)]
